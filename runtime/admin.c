@@ -14,7 +14,7 @@
 json_t *
 leat_admin_refusal(enum leat_status status)
 {
-    return json_pack("{s:i, s:s}", "status", (int)status, "error", leat_error_text());
+    return json_pack("{s:i, s:o}", "status", (int)status, "error", leat_json_text(leat_error_text()));
 }
 
 static json_t *

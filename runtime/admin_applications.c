@@ -41,7 +41,7 @@ describe_definition(struct leat_daemon *daemon, const struct leat_daemon_definit
         (void)json_object_set_new(object, "follows", leat_admin_policy(app));
     }
     if (definition->failure[0] != '\0') {
-        (void)json_object_set_new(object, "failure", json_string(definition->failure));
+        (void)json_object_set_new(object, "failure", leat_json_text(definition->failure));
     }
     return object;
 }
@@ -57,8 +57,8 @@ leat_admin_app_list(struct leat_daemon *daemon)
     }
     for (uint32_t f = 0; f < daemon->failure_count; f++) {
         if (daemon->failures[f].application) {
-            (void)json_array_append_new(applications, json_pack("{s:s, s:s}", "name", daemon->failures[f].name, "failure",
-                                                                daemon->failures[f].text));
+            (void)json_array_append_new(applications, json_pack("{s:s, s:o}", "name", daemon->failures[f].name, "failure",
+                                                                leat_json_text(daemon->failures[f].text)));
         }
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
@@ -151,7 +151,8 @@ describe_variant(struct leat_daemon *daemon, const char *name)
     const struct leat_daemon_model *model = leat_daemon_find_model(daemon, name);
 
     if (model == NULL) {
-        return json_pack("{s:s, s:s, s:s}", "name", name, "state", "not loaded", "failure", failure_of(daemon, name));
+        return json_pack("{s:s, s:s, s:o}", "name", name, "state", "not loaded", "failure",
+                         leat_json_text(failure_of(daemon, name)));
     }
     const struct leat_measured *measured = &model->measured;
     json_t *object =

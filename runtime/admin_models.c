@@ -106,8 +106,8 @@ leat_admin_model_list(struct leat_daemon *daemon)
         if (daemon->failures[f].application) {
             continue;
         }
-        (void)json_array_append_new(models, json_pack("{s:s, s:s}", "name", daemon->failures[f].name, "failure",
-                                                      daemon->failures[f].text));
+        (void)json_array_append_new(models, json_pack("{s:s, s:o}", "name", daemon->failures[f].name, "failure",
+                                                      leat_json_text(daemon->failures[f].text)));
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     return json_pack("{s:o}", "models", models);

@@ -103,7 +103,7 @@ describe_pipeline(const struct leat_daemon_pipeline *own)
                   "latency_ns", (json_int_t)own->spec.latency_ns, "late", late_text(own->spec.late));
 
     if (own->failure[0] != '\0') {
-        (void)json_object_set_new(object, "failure", json_string(own->failure));
+        (void)json_object_set_new(object, "failure", leat_json_text(own->failure));
     }
     if (pipeline != NULL) {
         (void)json_object_set_new(object, "in_flight", json_integer((json_int_t)pipeline->runs_max));

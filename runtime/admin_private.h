@@ -4,6 +4,7 @@
 #define LEAT_RUNTIME_ADMIN_PRIVATE_H
 
 #include "runtime/daemon_private.h"
+#include "runtime/json_text.h"
 #include "runtime/validation.h"
 
 /* The answer to what was not done, with the text of the error. */

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/slice.h"
 #include "runtime/daemon_private.h"
+#include "runtime/json_text.h"
 #include "runtime/log.h"
 #include "runtime/offline_files.h"
 #include "runtime/offline_gauge.h"
@@ -19,6 +20,7 @@ enum {
     SLOTS_MAX = 256,    /* items under way */
     ITEMS_AHEAD = 16,   /* for each worker: some run, and others wait while answers are made durable */
     JOBS_MAX = LEAT_OFFLINE_JOBS_MAX + LEAT_REGISTRY_JOBS_KEPT,
+    LIST_BYTES = 65536, /* of jobs in one answer; no job is larger, though each byte of its paths take six */
 };
 
 #define RETRY_NS     UINT64_C(1000000000) /* of what may come right by itself */
@@ -171,13 +173,13 @@ describe(const struct leat_offline *offline, const struct job *job)
     char report[64];
 
     (void)snprintf(report, sizeof(report), "leat-offline-%llu.failed.jsonl", (unsigned long long)job->kept.id);
-    return json_pack("{s:I, s:s, s:s, s:s, s:I, s:s, s:i, s:I, s:I, s:I, s:i, s:f, s:s, s:s, s:s?, s:I}", "id",
+    return json_pack("{s:I, s:s, s:s, s:s, s:I, s:s, s:i, s:I, s:I, s:I, s:i, s:f, s:s, s:o, s:s?, s:I}", "id",
                      (json_int_t)job->kept.id, "application", job->kept.application, "input", job->kept.input, "output",
                      job->kept.output, "owner", (json_int_t)job->kept.owner_uid, "state", state_text(offline, job),
                      "accuracy_floor_ppm", (int)job->kept.accuracy_floor_ppm, "items", (json_int_t)job->items, "answered",
                      (json_int_t)job->answered, "failed", (json_int_t)job->failed, "in_flight", (int)job->in_flight, "rate_ips",
                      since_ns > 0 ? (double)job->fresh * 1e9 / (double)since_ns : 0.0, "held_by",
-                     running ? holds[offline->hold] : "", "trouble", job->trouble, "report",
+                     running ? holds[offline->hold] : "", "trouble", leat_json_text(job->trouble), "report",
                      job->failed > 0 && job->kept.state == LEAT_REGISTRY_JOB_DONE ? report : NULL, "created_s",
                      (json_int_t)job->kept.created_s);
 }
@@ -201,17 +203,29 @@ leat_offline_show(struct leat_offline *offline, uint64_t id, json_t **ret_job)
 }
 
 json_t *
-leat_offline_list_jobs(struct leat_offline *offline)
+leat_offline_list_jobs(struct leat_offline *offline, uint64_t from)
 {
     json_t *jobs = json_array();
+    uint64_t next = 0;
+    size_t bytes = 0;
 
     lock(offline);
-    for (uint32_t j = 0; j < offline->job_count; j++) {
-        (void)json_array_append_new(jobs, describe(offline, offline->jobs[j]));
+    for (uint32_t j = 0; j < offline->job_count && next == 0; j++) { /* by id */
+        json_t *job = offline->jobs[j]->kept.id >= from ? describe(offline, offline->jobs[j]) : NULL;
+        bytes += job != NULL ? json_dumpb(job, NULL, 0, JSON_COMPACT) : 0;
+        if (job != NULL && bytes > LIST_BYTES && json_array_size(jobs) > 0) {
+            next = offline->jobs[j]->kept.id;
+            json_decref(job);
+        } else if (job != NULL) {
+            (void)json_array_append_new(jobs, job);
+        }
     }
     json_t *answer = json_pack("{s:o, s:i, s:i}", "jobs", jobs, "utilisation_ppm", (int)offline->utilisation_seen_ppm,
                                "utilisation_limit_ppm", (int)offline->utilisation_ppm);
     unlock(offline);
+    if (next > 0) {
+        (void)json_object_set_new(answer, "next", json_integer((json_int_t)next));
+    }
     return answer;
 }
 
@@ -355,6 +369,7 @@ leat_offline_submit(struct leat_offline *offline, const struct leat_registry_job
     if (status == LEAT_OK) {
         note_folders(&folders, &kept);
         status = leat_offline_check_names(&folders);
+        status = status == LEAT_OK ? leat_offline_check_items(&folders) : status;
         status = status == LEAT_OK ? enter(offline, &kept, &folders, ret_job) : status;
         if (status != LEAT_OK) {
             leat_offline_folder_close(&folders.input);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/npy.h"
+#include "runtime/json_text.h"
 #include "runtime/registry_files.h"
 
 struct name {
@@ -257,6 +258,22 @@ is_answered(const struct leat_offline_folders *folders, const struct leat_target
     return is_there(folders, &answer);
 }
 
+/* Of several outputs the last has a name as long as any. */
+static enum leat_status
+check_length(const struct leat_offline_folders *folders, const struct leat_target *target, const char *name)
+{
+    const struct name answer = answer_name(name, target, target->output_count - 1);
+    const long most = fpathconf(folders->output.fd, _PC_NAME_MAX); /* -1: there is no limit */
+    const size_t length = strlen(answer.text);
+
+    return most < 0 || length <= (size_t)most
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_LIMIT,
+                           "its answer's name would have %zu bytes, and in the output folder %ld are the limit: give it a "
+                           "shorter name",
+                           length, most);
+}
+
 static int
 compare_names(const void *a, const void *b)
 {
@@ -286,6 +303,45 @@ add_name(struct leat_offline_items *items, uint32_t *room, const char *name)
     return LEAT_OK;
 }
 
+/* From its beginning; NULL with an error. */
+static DIR *
+read_input_folder(const struct leat_offline_folders *folders)
+{
+    const int fd = openat(folders->input.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+
+    if (folder == NULL) {
+        (void)LEAT_FAIL(LEAT_ERR_SYS, "cannot read the input folder");
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+    }
+    return folder;
+}
+
+enum leat_status
+leat_offline_check_items(const struct leat_offline_folders *folders)
+{
+    DIR *folder = read_input_folder(folders);
+    const struct dirent *entry;
+
+    if (folder == NULL) {
+        return LEAT_ERR_SYS;
+    }
+    do {
+        errno = 0;
+        entry = readdir(folder);
+    } while (entry != NULL && ending_of(entry->d_name) == NULL);
+    const enum leat_status status =
+        entry != NULL ? LEAT_OK
+        : errno != 0  ? LEAT_FAIL(LEAT_ERR_SYS, "cannot read the input folder")
+                      : LEAT_FAIL(LEAT_ERR_INVALID,
+                                  "the input folder has no file whose name ends with .npy or .raw, which are the items of "
+                                  "a job: give it another folder, or put them there first");
+    (void)closedir(folder);
+    return status;
+}
+
 enum leat_status
 leat_offline_list(const struct leat_offline_folders *folders, const struct leat_target *target,
                   struct leat_offline_items *ret_items)
@@ -293,14 +349,10 @@ leat_offline_list(const struct leat_offline_folders *folders, const struct leat_
     struct leat_offline_items items = {0};
     enum leat_status status = LEAT_OK;
     uint32_t room = 0;
-    const int fd = openat(folders->input.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+    DIR *folder = read_input_folder(folders);
 
     if (folder == NULL) {
-        if (fd >= 0) {
-            (void)close(fd);
-        }
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot read the input folder");
+        return LEAT_ERR_SYS;
     }
     errno = 0;
     for (const struct dirent *entry; status == LEAT_OK && (entry = readdir(folder)) != NULL; errno = 0) {
@@ -401,7 +453,11 @@ leat_offline_read(const struct leat_offline_folders *folders, const char *name, 
                   uint32_t *ret_items)
 {
     struct stat info;
-    enum leat_status status;
+    enum leat_status status = check_length(folders, target, name);
+
+    if (status != LEAT_OK) {
+        return status;
+    }
     const int fd = openat(folders->input.fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 
     if (fd < 0 || fstat(fd, &info) != 0) {
@@ -553,11 +609,8 @@ leat_offline_report_begin(const struct leat_offline_folders *folders, FILE **ret
 enum leat_status
 leat_offline_report_add(FILE *report, const char *name, const char *error)
 {
-    json_t *line = json_pack("{s:s, s:s}", "item", name, "error", error);
+    json_t *line = json_pack("{s:o, s:o}", "item", leat_json_text(name), "error", leat_json_text(error));
 
-    if (line == NULL) { /* a name need not be UTF-8 */
-        line = json_pack("{s:s, s:s}", "item", "(its name is not UTF-8)", "error", error);
-    }
     const bool added = line != NULL && json_dumpf(line, report, JSON_COMPACT) == 0 && fputc('\n', report) != EOF;
     json_decref(line);
     return added ? LEAT_OK : LEAT_FAIL(LEAT_ERR_SYS, "cannot write the report");

@@ -62,6 +62,9 @@ LEAT_MUST_CHECK enum leat_status leat_offline_probe(const struct leat_offline_fo
 /* Can these be asked in files: one input, outputs of known sizes? */
 LEAT_MUST_CHECK enum leat_status leat_offline_check_target(const struct leat_target *target);
 
+/* Is there any item, answered or not? LEAT_ERR_INVALID: it may be another folder than was meant. */
+LEAT_MUST_CHECK enum leat_status leat_offline_check_items(const struct leat_offline_folders *folders);
+
 /* Names of items, in order. */
 struct leat_offline_items {
     char **names; /* those without an answer; each may be freed and NULL */

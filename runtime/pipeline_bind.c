@@ -107,7 +107,9 @@ find_applications(struct binding *binding, const struct leat_pipeline_house *hou
         const struct leat_pipeline_spec_stage *stage = &binding->spec->stages[s];
         const struct leat_target *target = house->find(house->context, stage->application);
         if (target == NULL) {
-            return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "stage '%s': there is no application or model '%s': add it first",
+            return LEAT_FAIL(LEAT_ERR_NOT_FOUND,
+                             "stage '%s': there is no application or model '%s': add it first; a pipeline cannot be a "
+                             "stage",
                              stage->name, stage->application);
         }
         if (target->length_max > 0) {

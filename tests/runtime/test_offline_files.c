@@ -8,6 +8,7 @@
  */
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -179,6 +180,22 @@ test_items(void)
     stop();
 }
 
+/* Whoever gave the wrong folder hears of it; what has been answered is no wrong one. */
+static void
+test_no_items(void)
+{
+    start();
+    EXPECT(leat_offline_check_items(&folders) == LEAT_ERR_INVALID);
+    put_bytes("notes.txt", "not an item");
+    put_bytes("cat.npy.part", "nor this");
+    put_bytes(".hidden.npy", "nor this");
+    EXPECT(leat_offline_check_items(&folders) == LEAT_ERR_INVALID);
+    EXPECT(strstr(leat_error_text(), "no file whose name ends with .npy or .raw") != NULL);
+    put_bytes("odd.raw", "17 bytes are odd.");
+    EXPECT(leat_offline_check_items(&folders) == LEAT_OK && leat_offline_check_items(&folders) == LEAT_OK);
+    stop();
+}
+
 static int32_t numbers[ITEMS_MAX][DIM];
 static uint8_t letters[ITEMS_MAX];
 static void *const outputs[] = {numbers, letters};
@@ -232,6 +249,31 @@ answer(const char *name, uint32_t items)
         EXPECT(finished == (status == LEAT_OK));
     }
     return status;
+}
+
+/* Of two outputs each has two bytes more in its name than the item has. */
+static void
+test_long_names(void)
+{
+    unsigned char room[ITEMS_MAX * DIM * 4];
+    char name[NAME_MAX + 1];
+    uint32_t count = 0;
+
+    start();
+    const long most = fpathconf(folders.output.fd, _PC_NAME_MAX);
+    EXPECT(most > 8 && most <= NAME_MAX);
+    for (size_t length = (size_t)most - 3; length <= (size_t)most; length++) {
+        memset(name, 'n', length);
+        (void)strcpy(&name[length - 4], ".npy");
+        put_array(name, LEAT_DTYPE_F32, 1, DIM);
+        if (length <= (size_t)most - 2) {
+            EXPECT(leat_offline_read(&folders, name, &target, room, &count) == LEAT_OK && count == 1);
+            EXPECT(answer(name, 1) == LEAT_OK);
+        } else {
+            expect_error(name, LEAT_ERR_LIMIT, "give it a shorter name");
+        }
+    }
+    stop();
 }
 
 /* Somebody else answers between the two outputs of ours. */
@@ -457,6 +499,8 @@ main(void)
     leat_test_init();
     test_targets();
     test_items();
+    test_no_items();
+    test_long_names();
     test_answers();
     test_death_at_every_step();
     test_answered_meanwhile(); /* behind what counts steps from the first */

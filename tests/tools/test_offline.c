@@ -59,7 +59,7 @@ fill(uint32_t item, unsigned char bytes[ITEMS_MAX * ITEM_BYTES])
 static const char *
 item_path(const char *folder, uint32_t item)
 {
-    char name[128];
+    char name[256];
     (void)snprintf(name, sizeof(name), "%s/%05u.%s", folder, item, item % 2 == 0 ? "npy" : "raw");
     return path_of(name);
 }
@@ -259,6 +259,10 @@ test_items_and_report(void)
     expect_refusal(3, "there is no application or model 'nobody'");
     EXPECT(submit("copy", "in", "in") == 3);
     expect_refusal(3, "the output folder must be another");
+    EXPECT(mkdir(path_of("pictures"), 0700) == 0);
+    fake_root_write(&leatd.root, "/pictures/cat.jpg", "no array");
+    EXPECT(submit("copy", "pictures", "out2") == 3);
+    expect_refusal(3, "no file whose name ends with .npy or .raw");
     EXPECT(submit("copy", "nowhere", "out2") == 1);
     expect_refusal(1, "cannot open the folder");
     EXPECT(run("show", 99, NULL, NULL) == 3);
@@ -782,6 +786,44 @@ test_pipeline(void)
     leat_close(session);
 }
 
+/* Jobs whose paths take so much that no answer has room for all of them: each byte of a name takes six. */
+static void
+test_many_jobs(void)
+{
+    enum { JOBS = 40, NAME = 200 };
+    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
+    char folder[NAME + 1], input[NAME + 16], output[NAME + 16];
+    uint64_t first = 0, expected;
+    const json_t *job;
+    size_t i;
+
+    memset(folder, 1, NAME);
+    folder[NAME] = '\0';
+    EXPECT(mkdir(path_of(folder), 0700) == 0);
+    (void)snprintf(input, sizeof(input), "%s/in", folder);
+    put_items(input, 0, 1);
+    for (uint32_t j = 0; j < JOBS; j++) {
+        (void)snprintf(output, sizeof(output), "%s/out-%u", folder, j);
+        EXPECT(submit("copy", input, output) == 0);
+        first = j == 0 ? printed_id() : first;
+    }
+    json_t *answer = leatd_request(session, "{\"op\":\"offline-list\"}");
+    EXPECT(json_object_get(answer, "error") == NULL && leatd_number(answer, "next") > first);
+    json_decref(answer);
+    leat_close(session);
+    const char *const arguments[] = {"offline", "list", "--json", NULL};
+    EXPECT(command_run(&command, leatd.socket_path, arguments) == 0);
+    json_t *all = printed();
+    EXPECT(json_object_get(all, "next") == NULL && json_array_size(json_object_get(all, "jobs")) == first - 1 + JOBS);
+    expected = 1;
+    json_array_foreach(json_object_get(all, "jobs"), i, job) {
+        EXPECT(leatd_number(job, "id") == expected);
+        expected++;
+    }
+    json_decref(all);
+    EXPECT(run("show", first + JOBS - 1, "--wait", NULL) == 0);
+}
+
 static void
 test_death_at_every_step(void)
 {
@@ -933,6 +975,7 @@ main(void)
     test_one_folder_for_two();
     test_throttling();
     test_pipeline();
+    test_many_jobs();
     leatd_end(&leatd, SIGTERM);
     test_latency();
     test_death_at_every_step();

@@ -30,6 +30,7 @@ static struct leatd leatd;
 static struct command command;
 static uint64_t random_state;
 
+#define AES "\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4"
 #define LEAT(exit_code, text, ...) \
     command_expect(&command, leatd.socket_path, exit_code, text, (const char *const[]){__VA_ARGS__, NULL})
 
@@ -323,13 +324,17 @@ test_words(void)
     LEAT(2, "add, list, show or remove", "pipeline");
     LEAT(2, "takes one file", "pipeline", "add");
     LEAT(2, "--name goes with add", "pipeline", "list", "--name", "x");
-    LEAT(1, "cannot open", "pipeline", "add", "/nowhere/at/all");
+    LEAT(1, "cannot open /nowhere/at/all: No such file", "pipeline", "add", "/nowhere/at/all");
+    LEAT(1, "cannot read /tmp: is it a file?", "pipeline", "add", "/tmp");
     add_pipeline(1, "pipeline.json:1:", "{\"stages\":[}");
     add_pipeline(3, "the pipeline has no 'name'", chain);
     add_pipeline(3, "described by a JSON object", "[]");
     add_pipeline(3, "a pipeline 'traffic' exists", detect_and_classify);
     LEAT(3, "there is no pipeline 'nobody'", "pipeline", "show", "nobody");
     LEAT(3, "there is no pipeline 'nobody'", "pipeline", "remove", "nobody");
+    /* A name of more than the 64 bytes that errors tell of it, the last of which is half of a character. */
+    LEAT(3, "there is no pipeline 'x\xc3\xa4", "pipeline", "show",
+         "x" AES AES AES AES);
     LEAT(3, "pipeline 'other': stage 'x': there is no application or model 'gone'", "pipeline", "add", "--name", "other",
          write_file("gone.json",
                     "{\"stages\":[{\"name\":\"x\",\"application\":\"gone\",\"inputs\":{\"x\":\"input.x\"}}],"

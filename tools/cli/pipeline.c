@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* leat pipeline: several applications behind one query. */
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
@@ -215,12 +216,18 @@ add(const struct pipeline_options *options, const char *path)
     json_error_t error;
 
     if (file == NULL) {
-        (void)fprintf(stderr, "leat pipeline: cannot open %s\n", path);
+        (void)fprintf(stderr, "leat pipeline: cannot open %s: %s\n", path, strerror(errno));
         return EXIT_FAILED;
     }
     json_t *description = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+    const bool unread = ferror(file) != 0; /* a folder can be opened, and not read */
     if (!from_input) {
         (void)fclose(file);
+    }
+    if (unread) {
+        json_decref(description);
+        (void)fprintf(stderr, "leat pipeline: cannot read %s: is it a file?\n", path);
+        return EXIT_FAILED;
     }
     if (description == NULL) {
         (void)fprintf(stderr, "leat pipeline: %s:%d:%d: %s\n", path, error.line, error.column, error.text);
