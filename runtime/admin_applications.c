@@ -440,7 +440,7 @@ leat_admin_add_member(struct leat_daemon *daemon, struct leat_registry_applicati
     const bool loaded = leat_daemon_find_model(daemon, model) != NULL;
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     if (!loaded) {
-        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no model '%s'", model);
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no model '%s': 'leat model list' shows them", model);
     }
     if (find_place(application, model) < application->model_count) {
         return LEAT_FAIL(LEAT_ERR_EXISTS, "application '%s' has model '%s' already", application->name, model);
@@ -524,7 +524,8 @@ new_application(struct leat_daemon *daemon, const json_t *request, struct leat_r
     const bool taken = leat_daemon_find_definition(daemon, name) != NULL || leat_daemon_find_application(daemon, name) != NULL;
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     if (taken) {
-        return LEAT_FAIL(LEAT_ERR_EXISTS, "a model or application '%s' exists", name);
+        return LEAT_FAIL(LEAT_ERR_EXISTS, "a model or application '%s' exists: change it with 'leat app change', or take another name",
+                         name);
     }
     const enum leat_status status = parse_options(request, &application, ret_read);
     if (status == LEAT_OK) {

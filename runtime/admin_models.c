@@ -617,7 +617,7 @@ answer_file(struct leat_daemon *daemon, const char *name, const char *file, int 
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     enum leat_status status = LEAT_OK;
     if (!there) {
-        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no model '%s'", name);
+        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no model '%s': 'leat model list' shows them", name);
     } else if (!persistent || store == NULL || store->read_model == NULL) {
         status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "model '%s' is not kept but configured: its file is where the configuration says",
                            name);

@@ -70,8 +70,8 @@ leat_daemon_find_offline(struct leat_daemon *daemon, const char *name, struct le
         status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "pipeline '%s' is not served: %s", name, own->failure);
     } else {
         status = LEAT_FAIL(LEAT_ERR_NOT_FOUND,
-                           "there is no application or model '%s', nor a pipeline: 'leat model list' and 'leat pipeline list' "
-                           "show them",
+                           "there is no application or model '%s', nor a pipeline: 'leat app list', 'leat model list' and "
+                           "'leat pipeline list' show them",
                            name);
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
@@ -437,7 +437,7 @@ leat_daemon_profile_model(struct leat_daemon *daemon, const char *name, const st
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     if (model == NULL) {
-        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no model '%s'", name);
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no model '%s': 'leat model list' shows them", name);
     }
     const struct leat_variant_source source = {.name = name, .items_max = model->variant->items_max};
     const struct leat_variant_source placed = place_source(daemon, &source);
@@ -478,7 +478,7 @@ leat_daemon_unload_model(struct leat_daemon *daemon, const char *name)
     struct leat_daemon_model *model = leat_daemon_find_model(daemon, name);
     struct leat_application *own = leat_daemon_find_application(daemon, name);
     if (model == NULL) {
-        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no model '%s'", name);
+        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no model '%s': 'leat model list' shows them", name);
         goto out_unlock;
     }
     status = leat_daemon_pipelines_allow(daemon, name, NULL);
@@ -489,7 +489,9 @@ leat_daemon_unload_model(struct leat_daemon *daemon, const char *name)
         const struct leat_application *app = daemon->applications[id];
         for (uint32_t v = 0; app != NULL && app != own && v < app->variant_count; v++) {
             if (app->variants[v] == model->variant) {
-                status = LEAT_FAIL(LEAT_ERR_BUSY, "application '%s' is served by model '%s'", app->name, name);
+                status = LEAT_FAIL(LEAT_ERR_BUSY,
+                                   "application '%s' is served by model '%s': 'leat app change %s --remove-models %s' first",
+                                   app->name, name, app->name, name);
                 goto out_unlock;
             }
         }
@@ -547,7 +549,9 @@ is_listed_nowhere(struct leat_daemon *daemon, const char *name)
         const struct leat_registry_application *application = &daemon->definitions[d]->application;
         for (uint32_t m = 0; m < application->model_count; m++) {
             if (strcmp(application->models[m], name) == 0) {
-                return LEAT_FAIL(LEAT_ERR_BUSY, "application '%s' has model '%s' in its list", application->name, name);
+                return LEAT_FAIL(LEAT_ERR_BUSY,
+                                 "application '%s' has model '%s' in its list: 'leat app change %s --remove-models %s' first",
+                                 application->name, name, application->name, name);
             }
         }
     }
@@ -562,7 +566,7 @@ leat_daemon_remove_failed(struct leat_daemon *daemon, const char *name)
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     enum leat_status status = find_failed_model(daemon, name) < daemon->failure_count
                                   ? is_listed_nowhere(daemon, name)
-                                  : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no model '%s'", name);
+                                  : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no model '%s': 'leat model list' shows them", name);
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     status = status == LEAT_OK ? leat_daemon_keep(daemon, &change) : status;
     if (status != LEAT_OK) {

@@ -128,8 +128,8 @@ bind_models(struct leat_daemon *daemon, struct leat_application *app, const stru
     for (uint32_t m = 0; m < options->model_count; m++) {
         struct leat_daemon_model *model = leat_daemon_find_model(daemon, options->models[m]);
         if (model == NULL) {
-            return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s': there is no model '%s'", options->name,
-                             options->models[m]);
+            return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s': there is no model '%s': 'leat model list' shows them",
+                             options->name, options->models[m]);
         }
         if (m == 0) {
             app->target = model->signature;
@@ -514,8 +514,8 @@ leat_daemon_add_application(struct leat_daemon *daemon, const struct leat_regist
     enum leat_status status = new_definition(daemon, application, configured, &definition);
     for (uint32_t m = 0; m < application->model_count && status == LEAT_OK && configured; m++) {
         if (leat_daemon_find_model(daemon, application->models[m]) == NULL) {
-            status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s': there is no model '%s'", application->name,
-                               application->models[m]);
+            status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s': there is no model '%s': 'leat model list' shows them",
+                               application->name, application->models[m]);
         }
     }
     if (status == LEAT_OK) {

@@ -36,7 +36,8 @@ remove_stale_socket(const struct sockaddr_un *address)
         return LEAT_OK;
     }
     if (!S_ISSOCK(info.st_mode)) {
-        return LEAT_FAIL(LEAT_ERR_EXISTS, "%s exists and is not a socket", address->sun_path);
+        return LEAT_FAIL(LEAT_ERR_EXISTS, "%s exists and is not a socket: remove it, or choose another ('socket' or --socket)",
+                         address->sun_path);
     }
     const int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (probe < 0) {
@@ -47,7 +48,8 @@ remove_stale_socket(const struct sockaddr_un *address)
     const bool alive = connected == 0 && listener_lives(probe);
     (void)close(probe);
     if (alive || (connected != 0 && error != ECONNREFUSED)) {
-        return LEAT_FAIL(LEAT_ERR_EXISTS, "another daemon listens on %s", address->sun_path);
+        return LEAT_FAIL(LEAT_ERR_EXISTS, "another daemon listens on %s: stop it, or choose another ('socket' or --socket)",
+                         address->sun_path);
     }
     if (unlink(address->sun_path) != 0) {
         return LEAT_FAIL(LEAT_ERR_SYS, "cannot remove the stale socket %s", address->sun_path);

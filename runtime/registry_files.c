@@ -70,11 +70,13 @@ leat_registry_files_init(struct leat_registry_files *files, const char *state_di
     }
     leat_registry_step();
     if (mkdir(state_dir, 0750) != 0 && errno != EEXIST) {
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot make the state directory %s", state_dir);
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot make the state directory %s ('state_dir' or --state-dir chooses another)",
+                         state_dir);
     }
     files->state_fd = open(state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (files->state_fd < 0) {
-        return LEAT_FAIL(LEAT_ERR_SYS, "cannot open the state directory %s", state_dir);
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot open the state directory %s ('state_dir' or --state-dir chooses another)",
+                         state_dir);
     }
     const enum leat_status status = take_lock(files);
     if (status != LEAT_OK) {

@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # verify wants the programs to exist; the daemon is not installed here.
-sed "s|/usr/sbin/leatd|$(command -v true)|" "$unit" > "$work/leatd.service"
+sed "s|=leatd|=$(command -v true)|" "$unit" > "$work/leatd.service"
 systemd-analyze verify --man=no "$work/leatd.service" > "$work/out" 2>&1 || {
     cat "$work/out"
     echo "systemd-analyze verify refuses the unit"
@@ -32,6 +32,12 @@ exposure=$(systemd-analyze security --offline=true --no-pager "$work/leatd.servi
     sed -n 's/.*Overall exposure level for leatd.service: \([0-9]*\)\.\([0-9]\).*/\1\2/p')
 [ -n "$exposure" ] || { echo "systemd-analyze security says nothing"; exit 1; }
 [ "$exposure" -le 25 ] || { echo "exposure $exposure/100 is above 25"; exit 1; }
+
+# It starts wherever the programs were installed, with settings or without.
+if grep '^ExecStart.*[=/]leatd' "$unit" | grep -E '/|--config'; then
+    echo "the unit wants a folder or a file that need not be there"
+    exit 1
+fi
 
 # Unit, example and user agree on where things are.
 grep -q '^socket: /run/leat/' "$example" && grep -q '^RuntimeDirectory=leat$' "$unit"
