@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/cpu/exponential.h"
 #include "kernels/cpu/portion.h"
 #include "kernels/cpu/product.h"
 
@@ -73,9 +74,9 @@ struct panel {
 /* Sums as the instruction has them: GCC keeps arrays of these in registers, but not of __m512i, whose lanes have 64 bits. */
 typedef int32_t sums_of __attribute__((vector_size(64)));
 
-/* In units of the result. */
-POINTS_INLINE __m512i
-finish(const struct cpu_points *points, const struct panel *panel, sums_of sums, int64_t at, int v)
+/* With what is added. */
+POINTS_INLINE __m512
+scale(const struct cpu_points *points, const struct panel *panel, sums_of sums, int64_t at, int v)
 {
     __m512 result = _mm512_fmadd_ps(_mm512_cvtepi32_ps((__m512i)sums), _mm512_load_ps(panel->sums + v * CPU_LANES),
                                     _mm512_load_ps(panel->bias + v * CPU_LANES));
@@ -85,7 +86,7 @@ finish(const struct cpu_points *points, const struct panel *panel, sums_of sums,
         const __m512i numbers = points->addend_signed ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes);
         result = _mm512_fmadd_ps(_mm512_cvtepi32_ps(numbers), _mm512_set1_ps(points->addend_scale), result);
     }
-    return _mm512_cvtps_epi32(result);
+    return result;
 }
 
 /* Four vectors of channels are one line. */
@@ -105,6 +106,26 @@ store_vector(const struct cpu_points *points, __m512i numbers, unsigned char *to
     const __m128i bytes = points->result_signed ? _mm512_cvtsepi32_epi8(numbers)
                                                 : _mm512_cvtusepi32_epi8(_mm512_max_epi32(numbers, _mm512_setzero_si512()));
     _mm_store_si128((__m128i *)(void *)to, bytes);
+}
+
+/* Once for all tiles, as it is long. */
+__attribute__((noinline)) POINTS static void
+store_swish(const struct cpu_points *points, const struct panel *panel, const sums_of *sums, int64_t at, int vectors)
+{
+    __m512i numbers[CPU_VECTORS];
+
+    for (int v = 0; v < vectors; v++) {
+        const __m512 x = scale(points, panel, sums[v], at, v), y = _mm512_mul_ps(x, cpu_sigmoid(x));
+        numbers[v] = _mm512_cvtps_epi32(
+            _mm512_fmadd_ps(y, _mm512_set1_ps(points->swish_scale), _mm512_set1_ps(points->swish_zero)));
+    }
+    if (vectors == CPU_VECTORS) {
+        store_line(points, numbers, panel->result + at);
+        return;
+    }
+    for (int v = 0; v < vectors; v++) {
+        store_vector(points, numbers[v], panel->result + at + v * CPU_LANES);
+    }
 }
 
 /* Neighbouring inputs of a row, in all lanes. */
@@ -167,9 +188,18 @@ tile(const struct cpu_points *points, const struct panel *panel, const unsigned 
     for (int r = 0; r < count; r++) {
         const int64_t at = (first + r) * points->outputs;
         __m512i numbers[CPU_VECTORS];
+        if (points->swish) {
+            sums_of row[CPU_VECTORS];
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++) {
+                row[v] = sums[r][v];
+            }
+            store_swish(points, panel, row, at, vectors);
+            continue;
+        }
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) {
-            numbers[v] = finish(points, panel, sums[r][v], at, v);
+            numbers[v] = _mm512_cvtps_epi32(scale(points, panel, sums[r][v], at, v));
         }
         if (vectors == CPU_VECTORS) {
             store_line(points, numbers, panel->result + at);

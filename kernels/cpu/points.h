@@ -8,8 +8,9 @@
  *            s8[items][out_height][out_width][outputs], outputs a multiple of CPU_LANES; dense, no padding, no groups.
  * Weights    s8, the layout of cpu_points_weights_md().
  * Numerics   Sums of 32 bits, which the caller knows not to overflow. A result is a sum, from its start on, times sums[channel],
- *            plus bias[channel], plus the addend times addend_scale, rounded to even and capped; before, it is less than 2^31,
- *            which CPU_POINTS_SUM and CPU_POINTS_BIAS see to.
+ *            plus bias[channel], plus the addend times addend_scale; or x / (1 + e^-x) of that, times swish_scale, plus
+ *            swish_zero; rounded to even and capped. Before, it is less than 2^31, which CPU_POINTS_SUM and CPU_POINTS_BIAS
+ *            see to. x / (1 + e^-x) is within 4e-7 |x|.
  * Trust      Sizes and pointers are the caller's; any numbers may be in the tensors.
  * Threads    As kernels/cpu/direct.h. The result does not depend on the number of members.
  */
@@ -22,14 +23,16 @@
 #include <stdint.h>
 
 #define CPU_POINTS_INPUTS 4    /* that one instruction multiplies and adds */
-#define CPU_POINTS_SUM    0.5f /* sums[channel] at most */
-#define CPU_POINTS_BIAS   0x1p+28f /* |bias[channel]| at most, and 255 times addend_scale */
+#define CPU_POINTS_SUM    0.5f /* sums[channel] at most, in units of the result */
+#define CPU_POINTS_BIAS   0x1p+28f /* |bias[channel]| at most, and 255 times addend_scale, likewise */
 
 struct cpu_points {
     int64_t items, inputs, outputs;
     int64_t height, width, out_height, out_width, stride_down, stride_across;
     bool source_signed, addend_signed, result_signed;
     float addend_scale; /* in units of the result */
+    bool swish;
+    float swish_scale, swish_zero;
 };
 
 /* The processor has what this needs, AVX-512 with VNNI, and no AMX, with which oneDNN is faster. */

@@ -575,6 +575,11 @@ run_points(const struct cpu_call *call)
         work.points.addend_signed = addend->md.data_type == dnnl_s8;
         work.points.addend_scale = addend->scale / result->scale;
     }
+    if (call->step->node->fused_activation == LEAT_ACTIVATION_SWISH) {
+        work.points.swish = true;
+        work.points.swish_scale = 1 / result->scale;
+        work.points.swish_zero = (float)result->zero;
+    }
     if (call->program->threads > 1) {
         leat_team_run(call->team, run_points_member, &work);
     } else {
@@ -605,13 +610,16 @@ suits_points(const struct cpu_builder *b, const struct cpu_quantised *q, const s
 
     return q->point_strides != NULL && cpu_points_run_here() && steps->result.type != dnnl_f32 && x->rank == 4 &&
            x->dims[1] % CPU_POINTS_INPUTS == 0 && q->channels % LANES == 0 &&
-           (node->fused_activation == LEAT_ACTIVATION_NONE || saturates(node, &steps->result)) && are_small(q, steps);
+           (node->fused_activation == LEAT_ACTIVATION_NONE || saturates(node, &steps->result) ||
+            (node->fused_activation == LEAT_ACTIVATION_SWISH && node->fused_add == LEAT_VALUE_NONE)) && are_small(q, steps);
 }
 
-/* What sums begin with, are multiplied by, and what is added, in units of the result. */
+/* What sums begin with, are multiplied by, and what is added, in units of the result, or of what Swish is taken of. */
 static enum leat_status
 add_points_vectors(struct cpu_builder *b, const struct cpu_points *points, const struct steps *steps, struct cpu_arg *args)
 {
+    const bool swish = b->node->fused_activation == LEAT_ACTIVATION_SWISH;
+    const float unit = swish ? 1 : steps->result.scale, zero = swish ? 0 : (float)steps->result.zero;
     const size_t channels = (size_t)points->outputs;
     float *numbers = calloc(3 * channels, sizeof(*numbers));
     int32_t *starts = (int32_t *)(void *)numbers;
@@ -621,9 +629,8 @@ add_points_vectors(struct cpu_builder *b, const struct cpu_points *points, const
     }
     cpu_points_starts(points, b->program->tensors[args[WEIGHTS].tensor].constant->data, starts);
     for (size_t c = 0; c < channels; c++) {
-        numbers[channels + c] = steps->sums[c] / steps->result.scale;
-        numbers[2 * channels + c] =
-            (steps->has_bias ? steps->bias[c] * numbers[channels + c] : 0) + (float)steps->result.zero;
+        numbers[channels + c] = steps->sums[c] / unit;
+        numbers[2 * channels + c] = (steps->has_bias ? steps->bias[c] * numbers[channels + c] : 0) + zero;
     }
     enum leat_status status = LEAT_OK;
     for (uint32_t i = 0; i < 3 && status == LEAT_OK; i++) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* 1x1 convolutions of 8-bit numbers beside sums of 64 bits: scales are powers of two, so that floats are exact as well. */
+/*
+ * 1x1 convolutions of 8-bit numbers beside sums of 64 bits: scales are powers of two, so that floats are exact as well. With
+ * Swish they are nearly so, and what lies between two whole numbers may become either.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -51,8 +54,8 @@ struct layer {
     float *sums, *bias;
 };
 
-static int64_t
-wanted(const struct layer *l, int64_t row, int64_t o)
+static bool
+is_wanted(const struct layer *l, int64_t row, int64_t o, int64_t got)
 {
     const struct cpu_points *p = &l->points;
     const int64_t line = row / p->out_width, y = line % p->out_height * p->stride_down;
@@ -67,8 +70,9 @@ wanted(const struct layer *l, int64_t row, int64_t o)
     if (l->addend != NULL) {
         result += (double)number(p->addend_signed, l->addend[row * p->outputs + o]) * (double)p->addend_scale;
     }
-    const double rounded = nearbyint(result);
-    return rounded < (double)least ? least : rounded > (double)most ? most : (int64_t)rounded;
+    const double swish = result / (1 + exp(-result)) * (double)p->swish_scale;
+    const double capped = fmin(fmax(p->swish ? swish + (double)p->swish_zero : result, (double)least), (double)most);
+    return p->swish ? fabs((double)got - capped) <= 0.5 + 1e-4 + 1e-6 * fabs(swish) : got == (int64_t)nearbyint(capped);
 }
 
 /* As the layout says, with numbers that matter to nobody behind the outputs. */
@@ -98,7 +102,9 @@ test_layer(void)
                                  .out_height = (height - 1) / stride_down + 1, .out_width = (width - 1) / stride_across + 1,
                                  .stride_down = stride_down, .stride_across = stride_across,
                                  .source_signed = random_of(0, 1) == 0, .addend_signed = random_of(0, 1) == 0,
-                                 .result_signed = random_of(0, 1) == 0, .addend_scale = ldexpf(1, (int)random_of(-3, 1))}};
+                                 .result_signed = random_of(0, 1) == 0, .addend_scale = ldexpf(1, (int)random_of(-3, 1)),
+                                 .swish = random_of(0, 1) == 0, .swish_scale = ldexpf(1, (int)random_of(-3, 6)),
+                                 .swish_zero = (float)random_of(-100, 100)}};
     const struct cpu_points *p = &l.points;
     const int64_t rows = p->items * p->out_height * p->out_width;
 
@@ -122,7 +128,7 @@ test_layer(void)
         cpu_points_run(p, l.source, packed, starts, l.sums, l.bias, in_place ? result : l.addend, result, m, members);
     }
     for (int64_t i = 0; i < rows * p->outputs; i++) {
-        EXPECT(number(p->result_signed, result[i]) == wanted(&l, i / p->outputs, i % p->outputs));
+        EXPECT(is_wanted(&l, i / p->outputs, i % p->outputs, number(p->result_signed, result[i])));
     }
     for (int64_t i = 0; i < 64; i++) {
         EXPECT(result[rows * p->outputs + i] == 0xa5);
