@@ -218,6 +218,18 @@ is_within(const float *ours, const float *wanted, size_t count, float bound)
     return within;
 }
 
+/* How far they are apart, in Euclid's sense, of how long the second is. */
+static double
+distance(const float *ours, const float *theirs, size_t count)
+{
+    double apart = 0, length = 0;
+    for (size_t i = 0; i < count; i++) {
+        apart += ((double)ours[i] - theirs[i]) * ((double)ours[i] - theirs[i]);
+        length += (double)theirs[i] * theirs[i];
+    }
+    return sqrt(apart / length);
+}
+
 /* Moves floats up and down in turn by as much as bf16 rounds twice. */
 static void
 shake(struct subject *s)
@@ -443,11 +455,16 @@ load_peer(struct peer *peer, const struct subject *s, const char *folder, uint32
         const size_t item = s->infos[t].item_bytes, of_item = item / sizeof(float);
         float *theirs = allocate(s->items * item);
         LEAT_MUST(fread(theirs, item, s->items, file) == s->items);
-        /* Whose 8-bit numbers differ by a step once, in one layer, differ by more behind it. */
-        const float bound = (s->form != NULL ? 0.25f : 1e-4f) * largest_of(theirs, s->items * of_item);
-        if ((precision != LEAT_PRECISION_INT8 && !is_within(s->exact[t], theirs, of_item, bound)) ||
-            (precision == LEAT_PRECISION_F32 && !is_within(s->tensors[t], theirs, s->items * of_item, bound))) {
-            give_up("ONNX Runtime", "its answers are too far from ours: of networks in f32, further than 1e-4 of the largest one");
+        const float bound = 1e-4f * largest_of(theirs, s->items * of_item);
+        /* Whose 8-bit numbers differ by a step once, in one layer, differ by more behind it: BERT in ONNX Runtime itself is
+         * 0.12 apart with and without its optimisations, and single numbers 0.39 of the largest. */
+        const bool near = s->form != NULL ? distance(s->tensors[t], theirs, s->items * of_item) <= 0.25
+                          : precision == LEAT_PRECISION_F32
+                              ? is_within(s->tensors[t], theirs, s->items * of_item, bound)
+                              : precision == LEAT_PRECISION_INT8 || is_within(s->exact[t], theirs, of_item, bound);
+        if (!near) {
+            give_up("ONNX Runtime", "its answers are too far from ours: of networks in f32 further than 1e-4 of the largest one, "
+                                    "of files that are quantised further than a quarter in all");
         }
         free(theirs);
     }
