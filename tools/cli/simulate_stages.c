@@ -394,10 +394,7 @@ value_of(const void *of, uint32_t key)
     case DROPPED: return (double)result->dropped / queries;
     case CORES: return result->core_s / result->second_count;
     case CORES_MOST:
-        for (uint32_t n = 0; n < result->second_count; n++) {
-            most = fmax(most, result->seconds[n].used);
-        }
-        return most;
+        return (double)result->cores_most;
     case P50_NS: return (double)result->p50_ns;
     case P99_NS: return (double)result->p99_ns;
     case STARTS: return (double)result->starts;
