@@ -100,7 +100,7 @@ test_a_step(void)
             uint32_t *part = n < 100 ? &before : n < 120 ? &during : &after;
             *part += result.seconds[n].violated;
         }
-        EXPECT(before <= (policy == AUTOSCALE_INFAAS ? 20 : 2));
+        EXPECT(before <= 10); /* of 100: 0.6 on average, 4 in the worst of 300 seeds */
         EXPECT(during > 5 * 60 && during < 14 * 80 && after <= 5); /* a CPU's 10 a second meanwhile; 8 s of loading */
         EXPECT(result.starts >= 1 && result.costs[AUTOSCALE_INFERENTIA] > 190 * 1.75 * 0.190);
         EXPECT(result.seconds[50].used < 2.5 * 1.75 * 0.031);
@@ -144,7 +144,7 @@ test_nothing_is_lost(void)
     const struct rates rates = {steps, 20};
     uint64_t dropped = 0, late = 0, starts = 0;
 
-    for (uint32_t round = 0; round < 10; round++) {
+    for (uint32_t round = 0; round < 30; round++) {
         draw_table(&table);
         for (uint32_t n = 0; n < 20; n++) {
             steps[n] = (struct rates_step){.end_s = 3 * (n + 1), .qps = 1 + below(200)};
