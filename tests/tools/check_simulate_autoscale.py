@@ -55,6 +55,7 @@ def check_options():
     assert max(result("--gpus", 0, "--rate", 300)["cost_gpu"]) == 0 < min(result("--rate", 700)["cost_gpu"])
     assert sum(result("--deviations", 0, "--hold", "1s")["violation_share"]) > sum(result("--deviations", 3)["violation_share"])
     assert result("--drop", 0, "--rate", 5000)["dropped_share"] == [0, 0]
+    assert sum(result("--steady", "2s")["instances_started"]) > sum(result("--steady", "20s")["instances_started"])
 
 
 def check_errors():
@@ -63,6 +64,7 @@ def check_errors():
     leat(*LOAD, "--policy", "best", code=2, says=["'best' is none"])
     leat(*LOAD, "--policy", "ilp", code=2, says=["integer programs"])
     leat(*LOAD, "--headroom", "0.5", code=2, says=["0.5"])
+    leat(*LOAD, "--steady", "1s", code=2, says=["1s"])
     trace = write("rate.txt", "10\n")
     for text, word in ((HEAD, "no variant"), ("a,b\n1,2\n", "application"), (HEAD + ROW.replace("cpu", "tpu", 1), "'tpu' is none"),
                        (HEAD + ROW + ROW.replace("500", "400"), "another objective"), (HEAD + ROW * 33, "more than 32"),

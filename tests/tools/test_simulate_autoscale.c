@@ -26,16 +26,18 @@ below(uint32_t n)
 static struct autoscale_options
 options_of(const struct autoscale_table *table, enum autoscale_policy policy, const struct rates *rates, uint64_t seed)
 {
-    return (struct autoscale_options){.table = table,
-                                      .policy = policy,
-                                      .box = {.resource_count = AUTOSCALE_HARDWARE, .totals = {8, 4, 100}},
-                                      .leat = LEAT_AUTOSCALE_OPTIONS_INIT,
-                                      .arrivals = {.kind = ARRIVALS_RATES, .rates = rates, .dispersion = 1},
-                                      .duration_ns = (uint64_t)rates->steps[rates->count - 1].end_s * SECOND_NS,
-                                      .seed = seed,
-                                      .period_ns = SECOND_NS,
-                                      .hold_ns = 30 * SECOND_NS,
-                                      .drop_multiple = 1};
+    return (struct autoscale_options){
+        .table = table,
+        .policy = policy,
+        .box = {.resource_count = AUTOSCALE_HARDWARE, .totals = {8, 4, 100}},
+        .leat = LEAT_AUTOSCALE_OPTIONS_INIT,
+        .arrivals = {.kind = ARRIVALS_RATES, .rates = rates, .dispersion = 1},
+        .duration_ns = (uint64_t)rates->steps[rates->count - 1].end_s * SECOND_NS,
+        .seed = seed,
+        .period_ns = SECOND_NS,
+        .hold_ns = 30 * SECOND_NS,
+        .steady_ns = 20 * SECOND_NS,
+        .drop_multiple = 1};
 }
 
 static void
@@ -105,6 +107,49 @@ test_a_step(void)
         EXPECT(result.starts >= 1 && result.costs[AUTOSCALE_INFERENTIA] > 190 * 1.75 * 0.190);
         EXPECT(result.seconds[50].used < 2.5 * 1.75 * 0.031);
         autoscale_result_free(&result);
+    }
+}
+
+/*
+ * A rate that stays: by two seconds of it leat loads again and again, by more it does not, and what it remembers costs; the others see
+ * two and remember nothing, whatever is asked.
+ */
+static void
+test_what_rates_are_seen(void)
+{
+    struct rates_step step = {.end_s = 300, .qps = 4};
+    const struct rates rates = {&step, 1};
+
+    for (enum autoscale_policy policy = AUTOSCALE_INFAAS; policy <= AUTOSCALE_LEAT; policy++) {
+        uint64_t starts_by_twenty = 0, starts_by_two = 0;
+        double cost = 0, cost_remembered = 0;
+        for (uint64_t round = 0; round < 10; round++) {
+            struct autoscale_options options =
+                options_of(&resnet50, policy, &rates, leat_test_seed + round);
+            options.leat.deviations = 0;
+            options.hold_ns = 0;
+            struct autoscale_result twenty = simulate(&options);
+            options.steady_ns = 2 * SECOND_NS;
+            struct autoscale_result two = simulate(&options);
+            options.hold_ns = 1;
+            struct autoscale_result remembered = simulate(&options);
+            EXPECT(policy == AUTOSCALE_LEAT ||
+                   (two.starts == twenty.starts && two.cost == twenty.cost &&
+                    remembered.cost == two.cost));
+            cost += two.cost;
+            cost_remembered += remembered.cost;
+            starts_by_twenty += twenty.starts;
+            starts_by_two += two.starts;
+            autoscale_result_free(&twenty);
+            autoscale_result_free(&two);
+            autoscale_result_free(&remembered);
+        }
+        EXPECT(policy == AUTOSCALE_INFAAS ||
+               (starts_by_two > 2 * starts_by_twenty && cost < cost_remembered));
+        (void)printf(
+            "%s, 4 a second: %llu starts by 20 s, %llu by 2 s; cost %.1f, and %.1f remembered\n",
+            autoscale_policy_names[policy], (unsigned long long)starts_by_twenty,
+            (unsigned long long)starts_by_two, cost, cost_remembered);
     }
 }
 
@@ -277,6 +322,7 @@ main(int argc, char **argv)
     EXPECT(resnet50.applications[0].variants[3].price == 1171794 && resnet50.applications[0].variants[3].uses[AUTOSCALE_GPU] == 50);
     test_too_much_for_cpus();
     test_a_step();
+    test_what_rates_are_seen();
     test_nothing_is_lost();
     test_what_is_not_proved();
     test_the_papers_loads(argv[1]);

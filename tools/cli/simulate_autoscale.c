@@ -15,7 +15,7 @@
 struct serving {
     struct course course;
     const char *table_path;
-    uint64_t period_ns, hold_ns, cpu_cores, inferentia_cores;
+    uint64_t period_ns, hold_ns, steady_ns, cpu_cores, inferentia_cores;
     double gpus;
     struct leat_autoscale_options options;
     autoscale_exact exact;
@@ -60,7 +60,9 @@ simulate_autoscale_help(void)
         "  --headroom H            capacity over load (default %g)\n"
         "  --deviations D          leat, ilp: of what comes within an objective, above the load, where that is more (default %g)\n"
         "  --load-weight L         what a second of loading costs, in prices of a second (default %g)\n"
-        "  --hold TIME             leat, ilp: how long they remember a rate at least (default 30s)\n"
+        "  --hold TIME             leat, ilp: how long they remember a rate at least (default 30s); 0s: not at all\n"
+        "  --steady TIME           leat, ilp: the time whose rate they go by where that of the last two seconds differs from it\n"
+        "                          by no more than chance (default 20s); 2s: they see what the others see\n"
         "  --period TIME           between two decisions (default 1s)\n\n"
         "  --trace FILE            Poisson arrivals of all applications at rates that change: CSV with start_s and qps, or a\n"
         "                          rate a second, one a line; as they are or, with --rate QPS, scaled to that mean\n"
@@ -86,6 +88,7 @@ static const struct option options[] = {
     {"deviations", required_argument, NULL, 'D'},
     {"load-weight", required_argument, NULL, 'L'},
     {"hold", required_argument, NULL, 'O'},
+    {"steady", required_argument, NULL, 'S'},
     {"period", required_argument, NULL, 'P'},
     COURSE_OPTIONS("policy"),
 };
@@ -104,6 +107,8 @@ take(struct course *course, int option)
     case 'D': return parse_double(optarg, 0, 100, &serving->options.deviations);
     case 'L': return parse_double(optarg, 0, 1000, &serving->options.load_weight_per_s);
     case 'O': return course_parse_ns(optarg, &serving->hold_ns);
+    case 'S':
+        return course_parse_ns(optarg, &serving->steady_ns) && serving->steady_ns >= 2 * SECOND_NS;
     case 'P': return course_parse_ns(optarg, &serving->period_ns) && serving->period_ns >= SECOND_NS / 1000;
     default: return false;
     }
@@ -139,13 +144,15 @@ run(struct course *course, uint32_t subject, uint64_t seed, void *ret_result)
         .policy = (enum autoscale_policy)subject,
         .exact = serving->exact,
         .box = {.resource_count = AUTOSCALE_HARDWARE,
-                .totals = {(uint32_t)serving->cpu_cores, (uint32_t)serving->inferentia_cores, (uint32_t)lround(100 * serving->gpus)}},
+                .totals = {(uint32_t)serving->cpu_cores, (uint32_t)serving->inferentia_cores,
+                           (uint32_t)lround(100 * serving->gpus)}},
         .leat = serving->options,
         .arrivals = {.kind = ARRIVALS_RATES, .rates = &course->rates, .dispersion = 1},
         .duration_ns = course->duration_ns,
         .seed = seed,
         .period_ns = serving->period_ns,
         .hold_ns = serving->hold_ns,
+        .steady_ns = serving->steady_ns,
         .drop_multiple = course->drop_multiple,
     };
 
@@ -257,6 +264,7 @@ add_members(const struct course *course, json_t *object)
     set_member(object, "deviations", json_real(serving->options.deviations));
     set_member(object, "load_weight_per_s", json_real(serving->options.load_weight_per_s));
     set_member(object, "hold_ns", json_integer((json_int_t)serving->hold_ns));
+    set_member(object, "steady_ns", json_integer((json_int_t)serving->steady_ns));
     set_member(object, "period_ns", json_integer((json_int_t)serving->period_ns));
 }
 
@@ -292,6 +300,7 @@ simulate_autoscale(int argc, char **argv, autoscale_exact exact)
 
     serving = (struct serving){.period_ns = SECOND_NS,
                                .hold_ns = 30 * SECOND_NS,
+                               .steady_ns = 20 * SECOND_NS,
                                .cpu_cores = 8,
                                .inferentia_cores = 4,
                                .gpus = 1,

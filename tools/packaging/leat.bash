@@ -31,7 +31,7 @@ _leat() {
                        --selector --policy --rate-step --workers --late --trace --trace-cycle --dispersion --burst-mean --load
                        --window --duration --abort --late-svg --stages --pipeline --graph --scaler --resize-delay --start-delay --settle
                        --deviations --hold --period --forecast --batches --drop --violations-svg
-                       --autoscale --cpu-cores --inferentia-cores --gpus --headroom --load-weight' ;;
+                       --autoscale --cpu-cores --inferentia-cores --gpus --headroom --load-weight --steady' ;;
     policy) options='--profiles --accuracies --task --cores --statistic --variants --objective --workers --rates --output --mode
                      --late --penalty --dispersion --queue --slack-bins --batch --idle-levels --held --model-queue --spread
                      --prompt --batching --grid --split --jobs --svg --json --help'

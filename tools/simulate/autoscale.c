@@ -273,11 +273,12 @@ rate_in(const struct run *run, const struct service *service, uint64_t buckets)
     return buckets > 0 ? (double)sum * (double)SECOND_NS / (double)(buckets * BUCKET_NS) : 0;
 }
 
-/* Of the last two seconds; leat goes by ten times as many where the two differ by no more than chance. */
+/* Of the last two seconds; leat goes by a longer time where the two differ by no more than chance. */
 static double
 rate_of(const struct run *run, const struct service *service)
 {
-    const double short_qps = rate_in(run, service, WINDOW_BUCKETS), long_qps = rate_in(run, service, 10 * WINDOW_BUCKETS);
+    const double short_qps = rate_in(run, service, WINDOW_BUCKETS);
+    const double long_qps = rate_in(run, service, run->options->steady_ns / BUCKET_NS);
     const double window_s = (double)(WINDOW_BUCKETS * BUCKET_NS) / (double)SECOND_NS;
     const bool paper = run->options->policy != AUTOSCALE_LEAT && run->options->policy != AUTOSCALE_ILP;
 
@@ -445,7 +446,7 @@ decide(struct run *run)
             decided->leaving[instance->variant] += instance->state == LEAVING;
         }
         decided->load_qps = rate_of(run, &run->services[a]);
-        if (spread) {
+        if (spread && run->options->hold_ns > 0) {
             decided->load_qps = leat_autoscale_remember(&run->services[a].memory, decided->load_qps, run->options->period_ns,
                                                         run->options->hold_ns);
         }

@@ -12,7 +12,7 @@
  *           `infaas` is the paper's heuristic, `leat` ours (sched/autoscale.h), `ilp` the integer program, solved at every decision; what
  *           is not proved within its limit is the cheaper of what was found and what leat finds, and is counted.
  * Start     All begin with what they want for the first rate.
- * Rates     Those of the last two seconds; `leat` and `ilp` go by the last twenty where the difference may be chance, and by
+ * Rates     Those of the last two seconds; `leat` and `ilp` go by a longer time where the difference may be chance, and by
  *           the highest rate of late.
  * Drops     A query is dropped when an instance would take it that would end it later than a multiple of its objective; it counts as a
  *           violation, like what is late, and what is still inside at the end.
@@ -82,7 +82,10 @@ struct autoscale_options {
     struct leat_autoscale_options leat; /* of leat and ilp; of the others headroom and load_weight_per_s */
     struct arrivals arrivals; /* of all applications; at rates that change */
     uint64_t duration_ns, seed, period_ns /* between decisions */;
-    uint64_t hold_ns; /* leat, ilp: how long a rate is remembered */
+    uint64_t
+        hold_ns; /* leat, ilp: how long a rate is remembered, to the next decision at least; 0: not at all */
+    uint64_t
+        steady_ns; /* leat, ilp: that longer time; two seconds, and they see what the others see, or more */
     double drop_multiple; /* of the objective; 0: never */
 };
 
