@@ -329,7 +329,7 @@ handle_profiles(struct leat_daemon *daemon, const json_t *request)
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     const struct leat_application *app = leat_daemon_find_application(daemon, name);
     if (app == NULL) {
-        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application or model '%s'", name);
+        status = leat_daemon_lack_application(daemon, name);
     } else if (variant < 0 || variant >= (json_int_t)app->instances.variant_count) {
         status = LEAT_FAIL(LEAT_ERR_INVALID, "'variant' must be 0 to %u", app->instances.variant_count - 1);
     } else {
@@ -356,7 +356,7 @@ copy_policy(struct leat_daemon *daemon, const char *name, struct leat_policy **r
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     const struct leat_application *app = leat_daemon_find_application(daemon, name);
     if (app == NULL) {
-        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application or model '%s'", name);
+        status = leat_daemon_lack_application(daemon, name);
     } else if (app->keeping.policy == NULL) {
         status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "selector %s of application '%s' follows no policy", app->selector->name, name);
     } else {

@@ -314,9 +314,11 @@ parse_percentile(const json_t *value, uint32_t *ret_quantile_ppm)
 
 /* The name of a router or selector; "" or "auto": the workers' default. */
 static enum leat_status
-parse_name(const json_t *value, const char *key, bool (*exists)(const char *name), char ret_name[32])
+parse_name(const json_t *value, const char *key, const char *(*name_at)(size_t index), char ret_name[32])
 {
     const char *name = json_string_value(value);
+    char names[256] = "auto";
+    bool exists = false;
 
     if (name == NULL) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "'%s' must be a name", key);
@@ -324,8 +326,13 @@ parse_name(const json_t *value, const char *key, bool (*exists)(const char *name
     if (strcmp(name, "auto") == 0) {
         name = "";
     }
-    if (name[0] != '\0' && !exists(name)) {
-        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no %s '%.64s'", key, name);
+    for (size_t i = 0; name_at(i) != NULL; i++) {
+        const size_t used = strlen(names);
+        exists = exists || strcmp(name, name_at(i)) == 0;
+        (void)snprintf(names + used, sizeof(names) - used, ", %s", name_at(i));
+    }
+    if (name[0] != '\0' && !exists) {
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no %s '%.64s'; there are %s", key, name, names);
     }
     (void)snprintf(ret_name, 32, "%s", name);
     return LEAT_OK;
@@ -359,16 +366,16 @@ parse_policy(const json_t *value, struct leat_registry_application *application,
     return LEAT_OK;
 }
 
-static bool
-router_exists(const char *name)
+static const char *
+router_name(size_t index)
 {
-    return leat_router_find(name) != NULL;
+    return leat_router_at(index) != NULL ? leat_router_at(index)->name : NULL;
 }
 
-static bool
-selector_exists(const char *name)
+static const char *
+selector_name(size_t index)
 {
-    return leat_selector_find(name) != NULL;
+    return leat_selector_at(index) != NULL ? leat_selector_at(index)->name : NULL;
 }
 
 static enum leat_status
@@ -415,10 +422,10 @@ parse_options(const json_t *request, struct leat_registry_application *applicati
         status = parse_percentile(percentile, &application->quantile_ppm);
     }
     if (status == LEAT_OK && router != NULL) {
-        status = parse_name(router, "router", router_exists, application->router);
+        status = parse_name(router, "router", router_name, application->router);
     }
     if (status == LEAT_OK && selector != NULL) {
-        status = parse_name(selector, "selector", selector_exists, application->selector);
+        status = parse_name(selector, "selector", selector_name, application->selector);
     }
     return status;
 }

@@ -147,8 +147,9 @@ read_application(struct leat_daemon *daemon, const json_t *application, uint16_t
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     const struct leat_application *app = leat_daemon_find_application(daemon, name);
     *ret_id = app != NULL ? app->id : LEAT_ARRANGED_FOR_NOBODY;
+    const enum leat_status status = app != NULL ? LEAT_OK : leat_daemon_lack_application(daemon, name);
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
-    return app != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application or model '%s'", name);
+    return status;
 }
 
 /* What is not said of a worker stays as it was arranged. */

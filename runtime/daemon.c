@@ -69,10 +69,7 @@ leat_daemon_find_offline(struct leat_daemon *daemon, const char *name, struct le
     } else if (own != NULL && !own->removing) {
         status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "pipeline '%s' is not served: %s", name, own->failure);
     } else {
-        status = LEAT_FAIL(LEAT_ERR_NOT_FOUND,
-                           "there is no application or model '%s', nor a pipeline: 'leat app list', 'leat model list' and "
-                           "'leat pipeline list' show them",
-                           name);
+        status = leat_daemon_lack_application(daemon, name);
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
     return status;

@@ -416,6 +416,30 @@ leat_daemon_find_definition(struct leat_daemon *daemon, const char *name)
     return NULL;
 }
 
+enum leat_status
+leat_daemon_lack_application(struct leat_daemon *daemon, const char *name)
+{
+    const struct leat_daemon_definition *definition = leat_daemon_find_definition(daemon, name);
+    const struct leat_daemon_pipeline *pipeline = leat_daemon_find_pipeline(daemon, name);
+
+    if (definition != NULL && definition->failure[0] != '\0') {
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s' is not served: %s", name, definition->failure);
+    }
+    if (definition != NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND,
+                         "application '%s' has no model that is served: 'leat app change --models' gives it one that is loaded, "
+                         "'leat model add --app' a new one",
+                         name);
+    }
+    if (pipeline != NULL && !pipeline->removing) {
+        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "'%s' is a pipeline, no application or model", name);
+    }
+    return LEAT_FAIL(LEAT_ERR_NOT_FOUND,
+                     "there is no application or model '%s', nor a pipeline: 'leat app list', 'leat model list' and "
+                     "'leat pipeline list' show them",
+                     name);
+}
+
 /* How it is served by those of its models that are loaded; their names go to `models`. Mutex held. */
 static struct leat_application_options
 options_of(struct leat_daemon *daemon, const struct leat_registry_application *application,

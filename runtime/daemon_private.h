@@ -198,6 +198,8 @@ void leat_daemon_init_timed_condition(pthread_cond_t *condition);
 /* All with `mutex` held; NULL when there is none. An application is found while it has models. */
 struct leat_application *leat_daemon_find_application(struct leat_daemon *daemon, const char *name);
 struct leat_daemon_definition *leat_daemon_find_definition(struct leat_daemon *daemon, const char *name);
+/* Why there is no application or model to be asked by that name. */
+enum leat_status leat_daemon_lack_application(struct leat_daemon *daemon, const char *name);
 struct leat_daemon_model *leat_daemon_find_model(struct leat_daemon *daemon, const char *name);
 
 /* Of an application, model or pipeline that is served. What the server calls; the context is the daemon. Mutex not held. */

@@ -367,8 +367,8 @@ refuse_size(const struct leat_daemon *daemon, const struct leat_daemon_arrangeme
         }
     }
     if (spec->cores_max <= spec->core_count) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "worker %u has %s cores, always: set cores_max of its entry of workers",
-                         wanted->worker, sizes);
+        return LEAT_FAIL(LEAT_ERR_INVALID, "worker %u has %s core%s, always: set cores_max of its entry of workers",
+                         wanted->worker, sizes, strcmp(sizes, "1") == 0 ? "" : "s");
     }
     return LEAT_FAIL(LEAT_ERR_INVALID,
                      "worker %u cannot have %u cores but %s: cores_max of its entry of workers says what it can have",

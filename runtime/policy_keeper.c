@@ -612,7 +612,7 @@ leat_policy_keeper_refresh(struct leat_daemon *daemon, const char *name)
     struct leat_application *app = leat_daemon_find_application(daemon, name);
 
     if (app == NULL) {
-        return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application or model '%s'", name);
+        return leat_daemon_lack_application(daemon, name);
     }
     if (!app->keeping.own) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "application '%s' follows no policy that leat made", name);

@@ -99,7 +99,8 @@ add_models(void)
     (void)snprintf(set, sizeof(set), "%s/validation.inputs.npy,%s/validation.labels.npy", folder, folder);
     LEAT(0, "router auto, selector fixed", "app", "add", "digits", "--latency", "10s", "--late", "serve", "--selector", "fixed",
          "--percentile", "99", "--queue", "64");
-    LEAT(3, "no application or model 'digits'", "run", "digits");
+    LEAT(3, "application 'digits' has no model that is served: 'leat app change --models'", "run", "digits");
+    LEAT(3, "application 'digits' has no model that is served", "scale", "set", "0", "--for", "digits");
     for (size_t m = 0; m < MODELS; m++) {
         (void)snprintf(file, sizeof(file), "%s/%s.onnx", folder, names[m]);
         LEAT(0, "of 1200 right", "model", "add", names[m], file, "--items-max", "16", "--app", "digits", "--validation", set);
@@ -315,8 +316,8 @@ test_refusals(void)
     LEAT(3, "has model 'digits-cnn' already", "app", "change", "digits", "--models", "digits-cnn");
     LEAT(3, "has no model 'digits-none'", "app", "change", "digits", "--remove-models", "digits-none");
     LEAT(3, "there is no model 'digits-none'", "app", "add", "other", "--models", "digits-none");
-    LEAT(3, "there is no router 'none'", "app", "add", "other", "--router", "none");
-    LEAT(3, "there is no selector 'none'", "app", "add", "other", "--selector", "none");
+    LEAT(3, "there is no router 'none'; there are auto, clockwork, ", "app", "add", "other", "--router", "none");
+    LEAT(3, "there is no selector 'none'; there are auto, fixed, ", "app", "add", "other", "--selector", "none");
     LEAT(3, "application 'digits' is served by model 'digits-cnn'", "model", "remove", "digits-cnn");
     LEAT(2, "--late: 'never' is malformed", "app", "add", "other", "--late", "never");
     LEAT(2, "list takes no name", "app", "list", "digits");

@@ -593,6 +593,7 @@ main(void)
     add_pipeline(0, "2 at a time", detect_and_classify);
     add_pipeline(0, "committee", diamond);
     LEAT(0, "chain", "pipeline", "add", write_file("chain.json", chain, strlen(chain)), "--name", "chain");
+    LEAT(3, "'chain' is a pipeline, no application or model", "scale", "set", "0", "--for", "chain");
     test_graph("chain", NULL);
     test_graph("committee", "second");
     test_detector();

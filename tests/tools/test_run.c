@@ -54,6 +54,10 @@ main(void)
     EXPECT(command_run(&command, leatd.socket_path, capped) == 3);
     EXPECT(strstr(command.out, "has no price, and no other is cheap enough (set a price for class 'free')") != NULL);
     EXPECT(strstr(command.out, "closest is 'shaped', would cost ") != NULL); /* where there is a price */
+    EXPECT(strstr(command.out, ", execution would be ") != NULL);
+    static const char *const lost[] = {"run", "shaped", "--output", "nothing=answer.npy", NULL};
+    EXPECT(command_run(&command, leatd.socket_path, lost) == 2 && command.out[0] == '\0'); /* nobody was asked */
+    EXPECT(strstr(command.err, "'shaped' has no output for 'nothing=answer.npy', but output\n") != NULL);
     static const char *const dear[] = {"run", "dear", "--cost-cap", "0.000001", NULL};
     leatd_signal(&leatd, SIGTERM);
     EXPECT(leatd_await_end(&leatd) == 0);

@@ -149,7 +149,7 @@ main(void)
     command_expect(&command, socket_path, 2, "--cores", (const char *const[]){"scale", "set", "0", "--cores", "257", NULL});
     command_expect(&command, socket_path, 2, "'x' is no number", (const char *const[]){"scale", "set", "x", "--cores", "1", NULL});
     command_expect(&command, socket_path, 3, "no worker 7", (const char *const[]){"scale", "set", "7", "--cores", "1", NULL});
-    command_expect(&command, socket_path, 3, "worker 0 has 1 cores, always: set cores_max",
+    command_expect(&command, socket_path, 3, "worker 0 has 1 core, always: set cores_max",
                    (const char *const[]){"scale", "set", "0", "--cores", "2", NULL});
     command_expect(&command, socket_path, 0, "elastic", (const char *const[]){"scale", "show", NULL});
     command_expect(&command, socket_path, 0, "held by affinity: not v2: the configuration says so; not v1:",

@@ -248,7 +248,7 @@ append_text(char **list, const char *text)
 }
 
 void
-warn_of_short_runs(const char *verb, double rate_qps, uint64_t objective_ns, uint64_t queries)
+warn_of_short_runs(const char *verb, double rate_qps, uint64_t objective_ns, uint64_t queries, bool has_queries)
 {
     /* An objective as a share of a run. */
     const double too_high = rate_qps * (double)objective_ns / 1e9 / (double)queries;
@@ -256,9 +256,12 @@ warn_of_short_runs(const char *verb, double rate_qps, uint64_t objective_ns, uin
     if (too_high > TOO_HIGH_MAX) {
         (void)fprintf(stderr,
                       "leat %s: warning: simulated %" PRIu64 " queries at %.4g/s, which are over after %.3g objectives; "
-                      "what is left then may be in time, so the rate is up to %.0f %% too high: %.0f queries would do\n",
-                      verb, queries, rate_qps, 1 / too_high, fmin(too_high, 1) * 100,
-                      ceil(rate_qps * (double)objective_ns / 1e9 / TOO_HIGH_MAX));
+                      "what is left then may be in time, so the rate is up to %.0f %% too high",
+                      verb, queries, rate_qps, 1 / too_high, fmin(too_high, 1) * 100);
+        if (has_queries) {
+            (void)fprintf(stderr, ": --queries %.0f would do", ceil(rate_qps * (double)objective_ns / 1e9 / TOO_HIGH_MAX));
+        }
+        (void)fputc('\n', stderr);
     }
 }
 

@@ -80,9 +80,9 @@ bool append_text(char **list, const char *text);
 
 /*
  * Warns where a run of so many simulated queries at this rate is over within a few objectives: what is left then may
- * still be in time, so the rate is too high.
+ * still be in time, so the rate is too high. Where the verb has --queries, what would do is said.
  */
-void warn_of_short_runs(const char *verb, double rate_qps, uint64_t objective_ns, uint64_t queries);
+void warn_of_short_runs(const char *verb, double rate_qps, uint64_t objective_ns, uint64_t queries, bool has_queries);
 
 /* A member of an object: "-" where there is no such text, 0 where there is no such whole number. */
 const char *text_of(const json_t *object, const char *key);

@@ -188,8 +188,9 @@ print_status(const json_t *status)
     json_t *row;
     const json_t *dispatcher = json_object_get(status, "dispatcher"), *instances = json_object_get(status, "instances");
 
-    (void)printf("leatd %s, up %.1f s, %lld sessions\n", text_of(status, "version"),
-                 (double)number_of(status, "uptime_ns") / 1e9, number_of(status, "sessions"));
+    (void)printf("leatd %s, up %.1f s, %lld session%s\n", text_of(status, "version"),
+                 (double)number_of(status, "uptime_ns") / 1e9, number_of(status, "sessions"),
+                 number_of(status, "sessions") == 1 ? "" : "s");
     (void)printf("dispatcher: %lld rounds, slept %lld times, %lld decisions, %lld malformed requests\n",
                  number_of(dispatcher, "rounds"), number_of(dispatcher, "sleeps"), number_of(dispatcher, "decisions"),
                  number_of(dispatcher, "malformed"));

@@ -57,7 +57,7 @@ print_summary(const char *when, const struct inspected_graph *graph, FILE *out)
     const double over = graph->bound_bytes > 0 ? (double)graph->planned_bytes / (double)graph->bound_bytes * 100 - 100 : 0;
 
     (void)fprintf(out,
-                  "%s: %u nodes, %s a run, %s step by step, %.3f GFLOP at %.1f GFLOP/s; memory %s, at least %s (+%.1f %%); "
+                  "%s: %u nodes, %s a run, %s step by step, %.4g GFLOP at %.1f GFLOP/s; memory %s, at least %s (+%.1f %%); "
                   "weights %s; inputs copied: %u of %u\n",
                   when, graph->graph->node_count, format_ns(graph->run_ns).text, format_ns(inspect_total_ns(graph)).text,
                   inspect_total_flop(graph) / 1e9, rate(inspect_total_flop(graph), graph->run_ns),

@@ -663,7 +663,7 @@ simulate_candidates(struct plan *plan, const struct simulate_table *table)
         }
     }
     if (status == LEAT_OK) {
-        warn_of_short_runs("pool", chosen.rate_qps, plan->objective_ns, queries);
+        warn_of_short_runs("pool", chosen.rate_qps, plan->objective_ns, queries, false);
     }
     simulate_workload_free(&brief);
     simulate_workload_free(&thorough);
@@ -831,7 +831,8 @@ report(const struct plan *plan)
         return;
     }
     print_classes(plan);
-    (void)printf("\n%u mixes cost no more than %g an hour", plan->candidate_count, plan->budget);
+    (void)printf("\n%u mix%s no more than %g an hour", plan->candidate_count,
+                 plan->candidate_count == 1 ? " costs" : "es cost", plan->budget);
     if (plan->beyond_cores > 0) {
         (void)printf(" and have the %" PRIu64 " cores that workers can take (--cores); left out are %u that need more",
                      plan->cores, plan->beyond_cores);

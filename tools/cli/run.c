@@ -120,6 +120,24 @@ tensor_of(const struct leat_target *target, const char *argument, uint32_t posit
     return -1;
 }
 
+/* It has others. */
+static int
+no_tensor(const struct leat_target *target, const struct run_options *options, const char *argument, bool output)
+{
+    const uint32_t first = output ? target->input_count : 0;
+    const uint32_t count = output ? target->output_count : target->input_count;
+    char *names = NULL;
+    bool listed = true;
+
+    for (uint32_t t = first; t < first + count && listed; t++) {
+        listed = append_text(&names, target->tensors[t].name);
+    }
+    const int exit_code = usage_error("run", "'%s' has no %s for '%s', but %s", options->target, output ? "output" : "input",
+                                      argument, listed && names != NULL ? names : "others");
+    free(names);
+    return exit_code;
+}
+
 /* Can the query's items come from this array? The first file sets their number when none was asked for. */
 static bool
 fits(const struct npy_array *array, const struct leat_tensor_info *info, struct run_options *options)
@@ -154,7 +172,7 @@ load_input(struct leat_session *session, const struct leat_target *target, struc
     const int tensor = tensor_of(target, argument, position, false, &path);
 
     if (tensor < 0) {
-        return usage_error("run", "'%s' has no input for '%s'", options->target, argument);
+        return no_tensor(target, options, argument, false);
     }
     enum leat_status status = npy_read(path, &array);
     if (status != LEAT_OK) {
@@ -202,15 +220,11 @@ row_of(const struct leat_target *target, const struct leat_completion *done, uin
 
 /* As long as the longest item; where others are shorter, zeros. */
 static int
-save_output(const struct leat_target *target, const struct run_options *options, const char *argument,
-            uint32_t position, const struct leat_query *query, const struct leat_completion *done)
+save_output(const struct leat_target *target, const char *argument, uint32_t position, const struct leat_query *query,
+            const struct leat_completion *done)
 {
     const char *path;
     const int tensor = tensor_of(target, argument, position, true, &path);
-
-    if (tensor < 0) {
-        return usage_error("run", "'%s' has no output for '%s'", options->target, argument);
-    }
     const struct leat_tensor_info *info = &target->tensors[tensor];
     const struct extent extent = extent_of(info);
     const size_t element_bytes = leat_dtype_bytes(info->dtype);
@@ -378,7 +392,7 @@ show(const struct run_options *options, const struct leat_target *target, const 
      const struct leat_completion *done, const json_t *known)
 {
     const char *variant = variant_name(known, options->target, done->variant), *unpriced = unpriced_class(known, done);
-    const bool answered = done->outcome == LEAT_OUTCOME_OK;
+    const bool answered = done->outcome == LEAT_OUTCOME_OK, rejected = done->outcome == LEAT_OUTCOME_REJECTED;
     json_t *outputs = answered ? preview(target, query, done) : json_object();
     json_t *sizes = answered ? list_sizes(target, query, done) : json_object();
     json_t *stages = answered ? list_stages(known, options->target, target, query) : NULL;
@@ -400,13 +414,15 @@ show(const struct run_options *options, const struct leat_target *target, const 
     if (unpriced != NULL) {
         (void)printf(" (set a price for class '%s')", unpriced);
     }
-    (void)printf("; total %s, queue %s, execution %s", format_ns((double)done->total_ns).text,
-                 format_ns((double)done->queue_ns).text, format_ns((double)done->exec_ns).text);
+    (void)printf("; total %s, queue %s", format_ns((double)done->total_ns).text, format_ns((double)done->queue_ns).text);
+    if (!rejected || done->exec_ns > 0) { /* of what was refused, what the closest variant would take */
+        (void)printf(", execution %s%s", rejected ? "would be " : "", format_ns((double)done->exec_ns).text);
+    }
     if (done->outcome == LEAT_OUTCOME_OK && done->worker != UINT16_MAX) {
         (void)printf("; worker %u, batch of %u", done->worker, done->batch_items);
     }
     if (variant != NULL) {
-        (void)printf("; %s '%s'", done->outcome == LEAT_OUTCOME_REJECTED ? "closest is" : "variant", variant);
+        (void)printf("; %s '%s'", rejected ? "closest is" : "variant", variant);
         if (done->accuracy_ppm > 0) {
             (void)printf(", accuracy %.2f %%", done->accuracy_ppm / 1e4);
         }
@@ -449,6 +465,12 @@ ask(struct leat_session *session, struct run_options *options)
     if (status != LEAT_OK) {
         return report_status("run", options->target, status);
     }
+    for (uint32_t i = 0; i < options->output_count; i++) { /* before anybody works for them */
+        const char *path;
+        if (tensor_of(&target, options->outputs[i], i, true, &path) < 0) {
+            return no_tensor(&target, options, options->outputs[i], true);
+        }
+    }
     for (uint32_t i = 0; i < options->input_count && exit_code == EXIT_DONE; i++) {
         exit_code = load_input(session, &target, options, options->inputs[i], i, &query);
     }
@@ -486,7 +508,7 @@ ask(struct leat_session *session, struct run_options *options)
     }
     json_decref(known);
     for (uint32_t i = 0; i < options->output_count && exit_code == EXIT_DONE; i++) {
-        exit_code = save_output(&target, options, options->outputs[i], i, &query, &done);
+        exit_code = save_output(&target, options->outputs[i], i, &query, &done);
     }
     return exit_code;
 }

@@ -331,8 +331,9 @@ verb_scale(int argc, char **argv)
         print_json(json_incref(reply));
     } else if (set) {
         char cpus[256];
-        (void)printf("worker %lld has %lld cores, CPUs %s, and serves %s, after %s\n", number_of(reply, "worker"),
-                     number_of(reply, "cores"), list_of(reply, "cpus", cpus, sizeof(cpus)),
+        (void)printf("worker %lld has %lld core%s, CPUs %s, and serves %s, after %s\n", number_of(reply, "worker"),
+                     number_of(reply, "cores"), number_of(reply, "cores") == 1 ? "" : "s",
+                     list_of(reply, "cpus", cpus, sizeof(cpus)),
                      number_of(reply, "cores") > 0 ? served_by(reply) : "nobody",
                      format_ns((double)number_of(reply, "effect_ns")).text);
     } else {

@@ -590,7 +590,7 @@ check_run_length(const struct study *study)
         const bool routed = study->routers[i / per_router % study->router_count] != NULL; /* an oracle has no ends */
         most_qps = routed && study->runs[i].rate_qps > most_qps ? study->runs[i].rate_qps : most_qps;
     }
-    warn_of_short_runs("simulate", most_qps, study->objective_ns, study->query_count);
+    warn_of_short_runs("simulate", most_qps, study->objective_ns, study->query_count, true);
 }
 
 static void

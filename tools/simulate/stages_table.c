@@ -47,7 +47,7 @@ read_rows(struct leat_csv *csv, const char *pipeline, struct leat_themis_pipelin
     if ((of != LEAT_CSV_NO_COLUMN) != (pipeline != NULL)) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "%s: %s", csv->path,
                          pipeline != NULL ? "no column pipeline: it has one pipeline, which needs no name"
-                                          : "a column pipeline: which one is meant has to be said");
+                                          : "a column pipeline: --pipeline is to say which one is meant");
     }
     for (uint32_t i = 0; i < 6 && status == LEAT_OK; i++) {
         status = leat_csv_need(csv, column_names[i], &columns[i]);
