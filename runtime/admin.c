@@ -9,6 +9,8 @@
 #include "runtime/admin_private.h"
 #include "sched/policy_table.h"
 
+#define NEXT_BYTES 32 /* of "next" and its number */
+
 /* ---- Answers ---------------------------------------------------------------------------------- */
 
 json_t *
@@ -466,13 +468,8 @@ first_fd(const struct leat_admin_job *job)
 }
 
 static json_t *
-answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
+answer_whole(struct leat_daemon *daemon, struct leat_admin_job *job, const char *op)
 {
-    const char *op = read_op(job);
-
-    if (op == NULL) {
-        return leat_admin_refusal(LEAT_ERR_PROTO);
-    }
     if (strcmp(op, "status") == 0) {
         return handle_status(daemon);
     }
@@ -540,6 +537,57 @@ answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
                              "app-show, app-profiles, app-policy, app-add, app-change, app-import, app-policy-refresh, app-remove, scale-show, "
                              "scale-set, pipeline-add, pipeline-list, pipeline-show, pipeline-remove, offline-submit, offline-list, "
                              "offline-show, offline-cancel, offline-resume)", op));
+}
+
+/* Of a list that may be longer than a packet, the elements from `from` on that fit into one, and "next" where there are more. */
+static json_t *
+cut_list(json_t *answer, const char *name, size_t from)
+{
+    json_t *all = json_incref(json_object_get(answer, name)), *part = json_array();
+    const size_t count = json_array_size(all);
+    size_t next = from;
+
+    (void)json_object_set(answer, name, part);
+    for (size_t bytes = json_dumpb(answer, NULL, 0, JSON_COMPACT) + NEXT_BYTES; next < count; next++) {
+        json_t *element = json_array_get(all, next);
+        bytes += json_dumpb(element, NULL, 0, JSON_COMPACT) + 1;
+        if (bytes > LEAT_WIRE_PACKET_MAX - sizeof(struct leat_wire_header) && next > from) {
+            (void)json_object_set_new(answer, "next", json_integer((json_int_t)next));
+            break;
+        }
+        (void)json_array_append(part, element);
+    }
+    json_decref(part);
+    json_decref(all);
+    return answer;
+}
+
+static json_t *
+answer_request(struct leat_daemon *daemon, struct leat_admin_job *job)
+{
+    static const struct {
+        const char *op, *name;
+    } lists[] = {{"status", "applications"}, {"model-list", "models"}, {"app-list", "applications"}, {"offline-list", "jobs"}};
+    const char *op = read_op(job);
+    const json_t *from = json_object_get(job->json, "from");
+    size_t l = 0;
+
+    if (op == NULL) {
+        return leat_admin_refusal(LEAT_ERR_PROTO);
+    }
+    while (l < sizeof(lists) / sizeof(lists[0]) && strcmp(op, lists[l].op) != 0) {
+        l++;
+    }
+    if (l == sizeof(lists) / sizeof(lists[0])) {
+        return answer_whole(daemon, job, op);
+    }
+    if (from != NULL && (!json_is_integer(from) || json_integer_value(from) < 0)) {
+        return leat_admin_refusal(
+            LEAT_FAIL(LEAT_ERR_INVALID, "'from' must be a place in '%s', which 'next' of an answer names", lists[l].name));
+    }
+    json_t *answer = answer_whole(daemon, job, op);
+    const bool listed = json_object_get(answer, lists[l].name) != NULL;
+    return listed ? cut_list(answer, lists[l].name, (size_t)json_integer_value(from)) : answer;
 }
 
 static void

@@ -74,11 +74,7 @@ leat_admin_offline(struct leat_daemon *daemon, const char *op, const struct leat
     enum leat_status status;
 
     if (strcmp(op, "offline-list") == 0) {
-        const json_t *from = json_object_get(job->json, "from");
-        if (from != NULL && (!json_is_integer(from) || json_integer_value(from) < 0)) {
-            return leat_admin_refusal(LEAT_FAIL(LEAT_ERR_INVALID, "'from' must be the number of an offline job"));
-        }
-        return leat_offline_list_jobs(daemon->offline, (uint64_t)json_integer_value(from));
+        return leat_offline_list_jobs(daemon->offline);
     }
     if (strcmp(op, "offline-submit") == 0) {
         status = read_order(job, true, &order);

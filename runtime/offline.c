@@ -20,7 +20,6 @@ enum {
     SLOTS_MAX = 256,    /* items under way */
     ITEMS_AHEAD = 16,   /* for each worker: some run, and others wait while answers are made durable */
     JOBS_MAX = LEAT_OFFLINE_JOBS_MAX + LEAT_REGISTRY_JOBS_KEPT,
-    LIST_BYTES = 65536, /* of jobs in one answer; no job is larger, though each byte of its paths take six */
 };
 
 #define RETRY_NS     UINT64_C(1000000000) /* of what may come right by itself */
@@ -203,29 +202,17 @@ leat_offline_show(struct leat_offline *offline, uint64_t id, json_t **ret_job)
 }
 
 json_t *
-leat_offline_list_jobs(struct leat_offline *offline, uint64_t from)
+leat_offline_list_jobs(struct leat_offline *offline)
 {
     json_t *jobs = json_array();
-    uint64_t next = 0;
-    size_t bytes = 0;
 
     lock(offline);
-    for (uint32_t j = 0; j < offline->job_count && next == 0; j++) { /* by id */
-        json_t *job = offline->jobs[j]->kept.id >= from ? describe(offline, offline->jobs[j]) : NULL;
-        bytes += job != NULL ? json_dumpb(job, NULL, 0, JSON_COMPACT) : 0;
-        if (job != NULL && bytes > LIST_BYTES && json_array_size(jobs) > 0) {
-            next = offline->jobs[j]->kept.id;
-            json_decref(job);
-        } else if (job != NULL) {
-            (void)json_array_append_new(jobs, job);
-        }
+    for (uint32_t j = 0; j < offline->job_count; j++) { /* by id */
+        (void)json_array_append_new(jobs, describe(offline, offline->jobs[j]));
     }
     json_t *answer = json_pack("{s:o, s:i, s:i}", "jobs", jobs, "utilisation_ppm", (int)offline->utilisation_seen_ppm,
                                "utilisation_limit_ppm", (int)offline->utilisation_ppm);
     unlock(offline);
-    if (next > 0) {
-        (void)json_object_set_new(answer, "next", json_integer((json_int_t)next));
-    }
     return answer;
 }
 

@@ -65,7 +65,7 @@ bool leat_offline_has_work(struct leat_offline *offline);
 
 /* LEAT_ERR_NOT_FOUND. */
 LEAT_MUST_CHECK enum leat_status leat_offline_show(struct leat_offline *offline, uint64_t id, json_t **ret_job);
-/* From that id on, as many as an answer holds; then `next` is that of the first that is left. */
-json_t *leat_offline_list_jobs(struct leat_offline *offline, uint64_t from);
+/* `jobs`, by id, and utilisation. */
+json_t *leat_offline_list_jobs(struct leat_offline *offline);
 
 #endif /* LEAT_RUNTIME_OFFLINE_H */

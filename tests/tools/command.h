@@ -11,7 +11,7 @@ struct command {
     pid_t pid;
     FILE *out_file, *err_file;
     int exit_code;
-    char out[262144], err[4096];
+    char out[1 << 20], err[4096];
 };
 
 /* Starts `leat` with these arguments, NULL behind the last; $LEAT_SOCKET is the socket. It dies with the test. */

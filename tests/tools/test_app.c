@@ -15,7 +15,7 @@
 #include "tests/system/leatd.h"
 #include "tests/tools/command.h"
 
-enum { MODELS = 6, SAMPLES = 1200, PIXELS = 28 * 28, IN_FLIGHT = 16, CHANGES = 40, BIG_SIZES = 50000 };
+enum { MODELS = 6, SAMPLES = 1200, PIXELS = 28 * 28, IN_FLIGHT = 16, CHANGES = 40, BIG_SIZES = 50000, LONG_LIST = 600, LONG_APPS = 400 };
 
 static const char *const names[MODELS] = {"digits-linear", "digits-mlp",    "digits-cnn",
                                           "digits-lenet",  "digits-resnet", "digits-resnet-wide"};
@@ -497,6 +497,119 @@ test_many_rows(void)
     LEAT(0, "removed rows", "app", "remove", "rows", "--with-models");
 }
 
+/* Elements of long lists are called model-0, model-1, ... and app-0, app-1, ...; each is met once. */
+struct met {
+    const char *format;
+    bool seen[LONG_LIST];
+    size_t count;
+};
+
+static void
+meet(struct met *met, const char *name)
+{
+    unsigned n;
+
+    if (sscanf(name, met->format, &n) == 1) {
+        EXPECT(n < LONG_LIST && !met->seen[n]);
+        met->seen[n] = true;
+        met->count++;
+    }
+}
+
+/* How many a list has, which is asked for in parts, of which there are several. */
+static size_t
+count_in_parts(const char *op, const char *list, const char *format)
+{
+    struct met met = {.format = format};
+    json_int_t from = 0;
+    size_t parts = 0, i;
+    const json_t *element;
+
+    do {
+        char request[96];
+        (void)snprintf(request, sizeof(request), "{\"op\":\"%s\",\"from\":%lld}", op, (long long)from);
+        json_t *answer = ask(request);
+        EXPECT(json_array_size(json_object_get(answer, list)) > 0);
+        json_array_foreach(json_object_get(answer, list), i, element) {
+            meet(&met, text_of(element, "name"));
+        }
+        const json_t *next = json_object_get(answer, "next");
+        EXPECT(next == NULL || json_integer_value(next) > from);
+        from = json_integer_value(next);
+        json_decref(answer);
+        parts++;
+    } while (from > 0);
+    EXPECT(parts > 1);
+    return met.count;
+}
+
+/* Lines of what `leat` printed that begin with one of them, in its first table. */
+static size_t
+count_printed(const char *format)
+{
+    struct met met = {.format = format};
+    const char *end = strstr(command.out, "\ninstances of");
+
+    for (const char *line = command.out; line != NULL && (end == NULL || line < end); line = strchr(line, '\n')) {
+        line += line != command.out;
+        meet(&met, line);
+    }
+    return met.count;
+}
+
+static void
+expect_done(struct leat_session *session, const char *request)
+{
+    json_t *answer = leatd_request(session, request);
+    const char *error = json_string_value(json_object_get(answer, "error"));
+
+    if (error != NULL) {
+        (void)fprintf(stderr, "%s: %s\n", request, error);
+        exit(1);
+    }
+    json_decref(answer);
+}
+
+/* More applications and models than an answer holds: they come in parts, and what leat shows is whole. */
+static void
+test_long_lists(void)
+{
+    enum { MEMBERS = 8 }; /* of each application, by long names */
+    static const char pad[] = "-of-which-the-name-is-nearly-as-long-as-it-may-be";
+    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
+    char request[1024], members[MEMBERS * 64] = "";
+
+    for (unsigned n = 0; n < LONG_LIST; n++) {
+        (void)snprintf(request, sizeof(request),
+                       "{\"op\":\"model-add\",\"name\":\"model-%u%s\",\"backend\":\"synthetic\",\"items_max\":1,"
+                       "\"options\":{\"points\":[{\"items\":1,\"latency_ns\":1000}]}}",
+                       n, n < MEMBERS ? pad : "");
+        expect_done(session, request);
+    }
+    for (unsigned n = 0; n < MEMBERS; n++) {
+        (void)snprintf(members + strlen(members), sizeof(members) - strlen(members), "%s\"model-%u%s\"", n > 0 ? "," : "", n, pad);
+    }
+    for (unsigned n = 0; n < LONG_APPS; n++) {
+        (void)snprintf(request, sizeof(request), "{\"op\":\"app-add\",\"name\":\"app-%u\",\"models\":[%s]}", n, members);
+        expect_done(session, request);
+    }
+    leat_close(session);
+    EXPECT(count_in_parts("status", "applications", "model-%u") == LONG_LIST);
+    EXPECT(count_in_parts("status", "applications", "app-%u") == LONG_APPS);
+    EXPECT(count_in_parts("app-list", "applications", "app-%u") == LONG_APPS);
+    EXPECT(count_in_parts("model-list", "models", "model-%u") == LONG_LIST);
+    LEAT(0, "app-0", "status");
+    EXPECT(count_printed("model-%u") == LONG_LIST && count_printed("app-%u") == LONG_APPS);
+    LEAT(0, "app-0", "app", "list");
+    EXPECT(count_printed("app-%u") == LONG_APPS);
+    LEAT(0, "model-0", "model", "list");
+    EXPECT(count_printed("model-%u") == LONG_LIST);
+    LEAT(0, "in time", "bench", "app-399", "--rate", "100", "--queries", "2", "--warmup", "0");
+    json_t *refusal = ask("{\"op\":\"status\",\"from\":-1}");
+    EXPECT(strstr(text_of(refusal, "error"), "'from' must be a place in 'applications'") != NULL);
+    json_decref(refusal);
+}
+
 /* ---- Restarts ------------------------------------------------------------------------------------ */
 
 /* A configured application wins; without one of its models an application goes on; measured again is measured later. */
@@ -550,6 +663,7 @@ main(int argc, char **argv)
     test_foreign_profiles();
     test_many_rows();
     test_configured();
+    test_long_lists();
     leatd_end(&leatd, SIGTERM);
     leatd_fini(&leatd);
     return 0;

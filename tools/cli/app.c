@@ -421,7 +421,8 @@ static int
 ask(const struct app_options *options, json_t *request, int fd, void (*print)(const json_t *reply))
 {
     int exit_code = EXIT_FAILED;
-    json_t *reply = ask_daemon("app", options->socket_path, request, fd, &exit_code);
+    json_t *reply = fd >= 0 ? ask_daemon("app", options->socket_path, request, fd, &exit_code)
+                            : ask_daemon_list("app", options->socket_path, request, "applications", &exit_code);
 
     if (reply == NULL) {
         return exit_code;
@@ -467,27 +468,19 @@ export_points(const json_t *variant)
     }
 }
 
-/* All points of one variant, which may take several answers. */
 static int
 export_variant(const struct app_options *options, const char *name, size_t variant)
 {
-    json_int_t from = 0;
-    const json_t *next;
+    int exit_code = EXIT_FAILED;
+    json_t *reply = ask_daemon_list("app", options->socket_path,
+                                    json_pack("{s:s, s:s, s:I}", "op", "app-profiles", "name", name, "variant", (json_int_t)variant),
+                                    "points", &exit_code);
 
-    do {
-        int exit_code = EXIT_FAILED;
-        json_t *reply = ask_daemon("app", options->socket_path,
-                                   json_pack("{s:s, s:s, s:I, s:I}", "op", "app-profiles", "name", name, "variant",
-                                             (json_int_t)variant, "from", from),
-                                   -1, &exit_code);
-        if (reply == NULL) {
-            return exit_code;
-        }
-        export_points(reply);
-        next = json_object_get(reply, "next");
-        from = json_integer_value(next);
-        json_decref(reply);
-    } while (from > 0);
+    if (reply == NULL) {
+        return exit_code;
+    }
+    export_points(reply);
+    json_decref(reply);
     return EXIT_DONE;
 }
 

@@ -230,7 +230,7 @@ prepare_sizes(struct bench_options *options)
 static json_t *
 ask_application(const struct bench_options *options, int *ret_exit)
 {
-    json_t *status = ask_daemon("bench", options->socket_path, json_pack("{s:s}", "op", "status"), -1, ret_exit);
+    json_t *status = ask_daemon_list("bench", options->socket_path, json_pack("{s:s}", "op", "status"), "applications", ret_exit);
     json_t *found = find_named(json_object_get(status, "applications"), options->target);
 
     found = json_incref(found != NULL ? found : find_named(json_object_get(status, "pipelines"), options->target));

@@ -136,6 +136,30 @@ ask_daemon(const char *verb, const char *socket_path, json_t *request, int fd, i
     return ask_daemon_files(verb, socket_path, request, &fd, fd >= 0 ? 1 : 0, ret_exit);
 }
 
+json_t *
+ask_daemon_list(const char *verb, const char *socket_path, json_t *request, const char *list, int *ret_exit)
+{
+    json_t *whole = NULL, *next = NULL;
+
+    do {
+        json_t *part = ask_daemon(verb, socket_path, json_incref(request), -1, ret_exit);
+        next = json_object_get(part, "next");
+        if (next != NULL) {
+            (void)json_object_set(request, "from", next);
+        }
+        if (whole == NULL || part == NULL) {
+            json_decref(whole);
+            whole = json_incref(part);
+        } else {
+            (void)json_array_extend(json_object_get(whole, list), json_object_get(part, list));
+        }
+        json_decref(part);
+    } while (next != NULL);
+    (void)json_object_del(whole, "next");
+    json_decref(request);
+    return whole;
+}
+
 struct unit {
     const char *name;
     double factor;

@@ -60,6 +60,8 @@ bool connect_daemon(const char *verb, const char *socket_path, const struct leat
  * daemon's refusal.
  */
 json_t *ask_daemon(const char *verb, const char *socket_path, json_t *request, int fd, int *ret_exit);
+/* With all of that list in it, which may take several answers. */
+json_t *ask_daemon_list(const char *verb, const char *socket_path, json_t *request, const char *list, int *ret_exit);
 /* With several files. */
 json_t *ask_daemon_files(const char *verb, const char *socket_path, json_t *request, const int *fds, size_t fd_count,
                          int *ret_exit);

@@ -267,7 +267,7 @@ verb_status(int argc, char **argv)
     if (common.wait_ns > 0 && !await_daemon(&common, &exit_code)) {
         return exit_code;
     }
-    json_t *reply = ask_daemon(argv[0], common.socket_path, json_pack("{s:s}", "op", "status"), -1, &exit_code);
+    json_t *reply = ask_daemon_list(argv[0], common.socket_path, json_pack("{s:s}", "op", "status"), "applications", &exit_code);
     if (reply == NULL) {
         return exit_code;
     }

@@ -730,29 +730,16 @@ print_fits(const json_t *fits)
 static int
 model_show(int argc, char **argv, const struct model_options *options)
 {
-    json_t *model = NULL, *reply;
     int exit_code = EXIT_FAILED;
-    json_int_t from = 0;
 
     if (argc != 1) {
         return usage_error("model", "show needs one name");
     }
-    do { /* all points, which may take several answers */
-        reply = ask_daemon("model", options->socket_path,
-                           json_pack("{s:s, s:s, s:I}", "op", "model-show", "name", argv[0], "from", from), -1, &exit_code);
-        if (reply == NULL) {
-            json_decref(model);
-            return exit_code;
-        }
-        from = json_integer_value(json_object_get(reply, "next"));
-        if (model == NULL) {
-            model = reply;
-        } else {
-            (void)json_array_extend(json_object_get(model, "points"), json_object_get(reply, "points"));
-            json_decref(reply);
-        }
-    } while (from > 0);
-    (void)json_object_del(model, "next");
+    json_t *model = ask_daemon_list("model", options->socket_path, json_pack("{s:s, s:s}", "op", "model-show", "name", argv[0]),
+                                    "points", &exit_code);
+    if (model == NULL) {
+        return exit_code;
+    }
     (void)json_object_set_new(model, "fits", fit_classes(model));
     if (options->json) {
         print_json(model);
@@ -795,7 +782,7 @@ model_list(const struct model_options *options)
     size_t i, t;
     json_t *row, *tensor;
     json_t *reply =
-        ask_daemon("model", options->socket_path, json_pack("{s:s}", "op", "model-list"), -1, &exit_code);
+        ask_daemon_list("model", options->socket_path, json_pack("{s:s}", "op", "model-list"), "models", &exit_code);
 
     if (reply == NULL) {
         return exit_code;

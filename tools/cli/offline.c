@@ -258,32 +258,6 @@ resume(const struct offline_options *options)
     return job != NULL ? show_or_await(options, job) : exit_code;
 }
 
-/* All jobs, which may take several answers. */
-static json_t *
-ask_for_all(const struct offline_options *options, int *ret_exit)
-{
-    json_t *all = NULL;
-    json_int_t from = 0;
-
-    do {
-        json_t *reply = ask_daemon("offline", options->socket_path,
-                                   json_pack("{s:s, s:I}", "op", "offline-list", "from", from), -1, ret_exit);
-        if (reply == NULL) {
-            json_decref(all);
-            return NULL;
-        }
-        from = json_integer_value(json_object_get(reply, "next"));
-        if (all == NULL) {
-            all = reply;
-        } else {
-            (void)json_array_extend(json_object_get(all, "jobs"), json_object_get(reply, "jobs"));
-            json_decref(reply);
-        }
-    } while (from > 0);
-    (void)json_object_del(all, "next");
-    return all;
-}
-
 static int
 list(const struct offline_options *options)
 {
@@ -291,7 +265,7 @@ list(const struct offline_options *options)
     size_t i;
     json_t *job;
 
-    json_t *reply = ask_for_all(options, &exit_code);
+    json_t *reply = ask_daemon_list("offline", options->socket_path, json_pack("{s:s}", "op", "offline-list"), "jobs", &exit_code);
     if (reply == NULL) {
         return exit_code;
     }

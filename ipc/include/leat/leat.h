@@ -287,7 +287,8 @@ LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_event_arm(struct leat_session 
  * leat_admin_free. `fd` goes along when it is not negative (a model file, say). This is what the `leat`
  * command uses; docs/control.md describes the requests. Blocks until answered. A refusal by the daemon is
  * LEAT_OK with {"status": ..., "error": ...} in the answer. {"op":"status"} lists the applications: there "models"[v]
- * is the name of the variant that completions call v, and "latency_ns" the objective of queries that bring none.
+ * is the name of the variant that completions call v, and "latency_ns" the objective of queries that bring none; of very
+ * many it lists a part and says with "next" how to ask for the rest.
  */
 LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_admin(struct leat_session *session, const char *request_json,
                                                         int fd, char **ret_reply_json);
