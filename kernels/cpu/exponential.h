@@ -13,6 +13,10 @@
 /* Neither e^x nor its reciprocal is a subnormal number. */
 #define CPU_EXPONENT_MAX 87.0f
 
+#define CPU_LOG2_E    1.44269504088896341
+#define CPU_LN_2_HIGH 0.693145751953125 /* the first 16 bits of ln(2), and the rest */
+#define CPU_LN_2_LOW  1.42860682030941723e-6
+
 CPU_INLINE __m512
 cpu_all(double x)
 {
@@ -23,11 +27,9 @@ cpu_all(double x)
 CPU_INLINE __m512
 cpu_exponential(__m512 x)
 {
-    const double ln_2_high = 0.693145751953125, ln_2_low = 1.42860682030941723e-6; /* its first 16 bits, and the rest */
-
     x = _mm512_max_ps(cpu_all(-CPU_EXPONENT_MAX), _mm512_min_ps(cpu_all(CPU_EXPONENT_MAX), x));
-    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, cpu_all(1.44269504088896341)), 0);
-    const __m512 r = _mm512_fnmadd_ps(n, cpu_all(ln_2_low), _mm512_fnmadd_ps(n, cpu_all(ln_2_high), x));
+    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, cpu_all(CPU_LOG2_E)), 0);
+    const __m512 r = _mm512_fnmadd_ps(n, cpu_all(CPU_LN_2_LOW), _mm512_fnmadd_ps(n, cpu_all(CPU_LN_2_HIGH), x));
     __m512 p = cpu_all(1.0 / 720);
     p = _mm512_fmadd_ps(p, r, cpu_all(1.0 / 120));
     p = _mm512_fmadd_ps(p, r, cpu_all(1.0 / 24));

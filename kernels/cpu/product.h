@@ -21,6 +21,11 @@
 #define CPU_AVX512 __attribute__((target("avx512f")))
 #define CPU_INLINE static inline __attribute__((always_inline)) CPU_AVX512
 
+/* Vectors of half as many floats, for CPUs without AVX-512. */
+#define CPU_HALF        8
+#define CPU_AVX2        __attribute__((target("avx2,fma")))
+#define CPU_HALF_INLINE static inline __attribute__((always_inline)) CPU_AVX2
+
 /* In how many products `rows` of them are taken, of one size or nearly: group g begins at rows * g / groups. */
 static inline int64_t
 cpu_groups(int64_t rows)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/product.h"
 
 enum {
@@ -27,7 +28,7 @@ enum {
 bool
 cpu_winograd_runs_here(void)
 {
-    return __builtin_cpu_supports("avx512f");
+    return cpu_has_avx512();
 }
 
 /* ---- Weights ---------------------------------------------------------------------------------------- */
