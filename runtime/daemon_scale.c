@@ -651,7 +651,30 @@ grow(struct leat_daemon *daemon, uint32_t worker)
     }
 }
 
-/* Where nobody is about to give any, cores that somebody waits for do not come: others have them too. */
+/* Whom the others were parked for: the most cores that it can have of those that are free, else what it has. */
+static uint16_t
+settle_for(const struct leat_daemon *daemon, uint32_t worker, uint32_t left)
+{
+    const struct leat_daemon_size_state *state = &daemon->scale.workers[worker];
+    uint16_t class;
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        if (w != worker && daemon->scale.workers[w].target.application != LEAT_WORKER_FOR_NOBODY) {
+            return state->shape.cores;
+        }
+    }
+    for (uint32_t cores = state->shape.cores + left; cores > state->shape.cores; cores--) {
+        if (leat_daemon_class_of(daemon, worker, cores, &class)) {
+            return (uint16_t)cores;
+        }
+    }
+    return state->shape.cores;
+}
+
+/*
+ * Where nobody is about to give any, cores that somebody waits for do not come: others have them too, or they are gone. The
+ * last one that is to serve does with fewer rather than with none.
+ */
 static void
 end_waits(struct leat_daemon *daemon)
 {
@@ -661,12 +684,19 @@ end_waits(struct leat_daemon *daemon)
         }
     }
     for (uint32_t w = 0; w < daemon->options.worker_count && !daemon->scale.due; w++) {
-        const struct leat_daemon_size_state *state = &daemon->scale.workers[w];
+        struct leat_daemon_size_state *state = &daemon->scale.workers[w];
         if (state->target.cores > state->shape.cores) {
             const uint32_t left = leat_cores_free_of(daemon->options.cores, leat_daemon_pool(daemon, w));
+            const uint16_t application = state->target.application, cores = settle_for(daemon, w, left);
             give_up(daemon, w,
                     LEAT_FAIL(LEAT_ERR_BUSY, "%u cores that it can have are free, and worker %u was to have %u more", left, w,
                               (uint32_t)state->target.cores - state->shape.cores));
+            if (cores > state->shape.cores) {
+                state->target.cores = cores;
+                state->target.application = application;
+                daemon->scale.due = true;
+                leat_log(LEAT_LOG_WARNING, "worker %u is to have %u cores: nobody else serves", w, cores);
+            }
         }
     }
 }

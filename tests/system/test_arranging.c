@@ -913,6 +913,43 @@ test_gone(void)
     end(&box);
 }
 
+/* All others were parked for one that waits for cores, most of which go meanwhile: it does with what is left. */
+static void
+test_last_does_with_fewer(void)
+{
+    static struct load one;
+    uint32_t cpus[LEAT_CPU_MAX];
+    struct box box;
+
+    start(&box, WORKERS_MAX, 4, false);
+    atomic_store_explicit(&moving, true, memory_order_relaxed);
+    hold_first(&box, &one);
+    const struct leat_daemon_held held = see(0);
+    for (uint32_t w = 1; w < WORKERS_MAX; w++) {
+        await(w, arrange(w, 0, LEAT_ARRANGED_AS_BEFORE));
+    }
+    take_away(cpus, leat_daemon_free_cpus(the_daemon, cpus));
+    EXPECT(leat_daemon_free_cores(the_daemon, 0) == 0);
+    (void)arrange(0, 1, LEAT_ARRANGED_AS_BEFORE);
+    const uint64_t number = arrange(1, 2, LEAT_ARRANGED_FOR_ALL);
+    (void)arrange(0, 0, LEAT_ARRANGED_AS_BEFORE);
+    take_away(held.cpus, 3);
+    EXPECT(see(0).pending && see(1).pending);
+    hold(0, false);
+    await_all(WORKERS_MAX);
+    EXPECT(take(&one) == 0);
+    EXPECT(see(0).cpu_count == 0 && see(1).cpu_count == 1 && see(1).cpus[0] == held.cpus[3]);
+    EXPECT(see(1).application == LEAT_ARRANGED_FOR_ALL && outcome(1, number) == LEAT_ERR_BUSY);
+    ask(&one, 1);
+    EXPECT(take(&one) == 1);
+    bring_back();
+    await_all(WORKERS_MAX);
+    atomic_store_explicit(&moving, false, memory_order_relaxed);
+    leat_close(one.session);
+    leat_daemon_stop(box.daemon);
+    end(&box);
+}
+
 /* While others arrange as they like: what is refused changes nothing, and in the end all is somebody's or free. */
 static void
 test_gone_at_random(uint64_t *random)
@@ -1182,6 +1219,7 @@ main(void)
     test_errands();
     test_warming();
     test_gone();
+    test_last_does_with_fewer();
     test_gone_at_random(&random);
     test_stop();
     test_random(WORKERS_MAX, 4, &random);
