@@ -257,6 +257,7 @@ test_items_and_report(void)
 
     EXPECT(submit("nobody", "in", "out2") == 3);
     expect_refusal(3, "there is no application or model 'nobody'");
+    EXPECT(access(path_of("out2"), F_OK) != 0); /* nor is its folder there */
     EXPECT(submit("copy", "in", "in") == 3);
     expect_refusal(3, "the output folder must be another");
     EXPECT(mkdir(path_of("pictures"), 0700) == 0);

@@ -145,6 +145,8 @@ main(void)
     command_expect(&command, socket_path, 0, "example: leat scale set", (const char *const[]){"scale", "--help", NULL});
     command_expect(&command, socket_path, 2, "show, set or plan", (const char *const[]){"scale", NULL});
     command_expect(&command, socket_path, 2, "needs --cores", (const char *const[]){"scale", "set", "0", NULL});
+    command_expect(&command, socket_path, 2, "a worker serves one application, or all",
+                   (const char *const[]){"scale", "set", "0", "--for", "x", "--for-all", NULL});
     command_expect(&command, socket_path, 2, "number of one worker", (const char *const[]){"scale", "set", "--cores", "1", NULL});
     command_expect(&command, socket_path, 2, "--cores", (const char *const[]){"scale", "set", "0", "--cores", "257", NULL});
     command_expect(&command, socket_path, 2, "'x' is no number", (const char *const[]){"scale", "set", "x", "--cores", "1", NULL});

@@ -180,12 +180,8 @@ show_or_await(const struct offline_options *options, json_t *job)
 
 /* Its path from the root, and a descriptor; -1, and said, where there is none. */
 static int
-open_folder(const char *option, const char *given, bool make, char path[PATH_MAX])
+open_folder(const char *option, const char *given, char path[PATH_MAX])
 {
-    if (make && mkdir(given, 0777) != 0 && errno != EEXIST) {
-        (void)fprintf(stderr, "leat offline: cannot make %s: %s\n", given, strerror(errno));
-        return -1;
-    }
     const int fd = open(given, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || realpath(given, path) == NULL) {
         (void)fprintf(stderr, "leat offline: %s: cannot open the folder %s: %s\n", option, given, strerror(errno));
@@ -203,9 +199,15 @@ send_folders(const struct offline_options *options, const char *input, const cha
 {
     char input_path[PATH_MAX], output_path[PATH_MAX];
     json_t *job = NULL;
-    const int fds[2] = {open_folder("--input", input, false, input_path), open_folder("--output", output, true, output_path)};
+    int fds[2] = {open_folder("--input", input, input_path), -1};
+    const bool made = fds[0] >= 0 && mkdir(output, 0777) == 0;
 
     *ret_exit = EXIT_FAILED;
+    if (fds[0] >= 0 && !made && errno != EEXIST) {
+        (void)fprintf(stderr, "leat offline: cannot make %s: %s\n", output, strerror(errno));
+    } else if (fds[0] >= 0) {
+        fds[1] = open_folder("--output", output, output_path);
+    }
     if (fds[0] >= 0 && fds[1] >= 0) {
         (void)json_object_set_new(request, "input", json_string(input_path));
         (void)json_object_set_new(request, "output", json_string(output_path));
@@ -214,6 +216,9 @@ send_folders(const struct offline_options *options, const char *input, const cha
         } else {
             (void)fprintf(stderr, "leat offline: a folder's name is not UTF-8\n");
         }
+    }
+    if (made && *ret_exit == EXIT_REFUSED) {
+        (void)rmdir(output);
     }
     json_decref(request);
     for (int f = 0; f < 2; f++) {

@@ -121,7 +121,8 @@ print_stage(const json_t *stage)
     if (each != NULL) {
         (void)printf(", for each of up to %lld of %s", number_of(each, "items_max"), text_of(each, "stage"));
     }
-    (void)printf("\n         %lld times", number_of(json_object_get(stage, "exec_ns"), "count"));
+    const long long count = number_of(json_object_get(stage, "exec_ns"), "count");
+    (void)printf("\n         %lld time%s", count, count == 1 ? "" : "s");
     print_times(", waiting", json_object_get(stage, "queue_ns"));
     print_times("; running", json_object_get(stage, "exec_ns"));
     (void)printf("\n");

@@ -271,12 +271,15 @@ parse(int argc, char **argv, bool set, struct arguments *arguments)
             return option_error("scale", argv);
         case 'f':
         case 'a':
-            if (set && arguments->application == NULL && !arguments->for_all) {
-                arguments->application = optarg;
-                arguments->for_all = option == 'a';
-                break;
+            if (!set) {
+                return option_error("scale", argv);
             }
-            return option_error("scale", argv);
+            if (arguments->application != NULL || arguments->for_all) {
+                return usage_error("scale", "one --for APPLICATION, or --for-all: a worker serves one application, or all");
+            }
+            arguments->application = optarg;
+            arguments->for_all = option == 'a';
+            break;
         default: return option_error("scale", argv);
         }
     }
