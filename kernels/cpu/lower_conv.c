@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Convolutions, and products with constant weights, which are 1x1 convolutions, on kernels of our own, which need AVX-512
- * and activations with channels last: that is how oneDNN wants them on such CPUs. Which one a node gets follows from its
- * shape and the number of threads alone.
+ * Convolutions, and products with constant weights, which are 1x1 convolutions, on kernels of our own. Most need AVX-512
+ * and activations with channels last: that is how oneDNN wants them on such CPUs. With AVX2, where it wants them in blocks
+ * of 8 channels, there is Winograd's. Which one a node gets follows from its shape and the number of threads alone.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -14,6 +14,7 @@
 #include "kernels/cpu/direct.h"
 #include "kernels/cpu/expand.h"
 #include "kernels/cpu/image.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/whole_image.h"
@@ -54,6 +55,16 @@ cpu_has_channels_last(const dnnl_memory_desc_t *md)
     }
     const dnnl_memory_desc_t wanted = cpu_strided_md(dims, strides, 4);
     return cpu_same_bytes(md, &wanted);
+}
+
+/* f32, 4 axes, channels in blocks of 8. */
+static bool
+has_channel_blocks(const dnnl_memory_desc_t *md)
+{
+    dnnl_memory_desc_t wanted;
+    return md->ndims == 4 && md->dims[1] % CPU_HALF == 0 &&
+           dnnl_memory_desc_init_by_tag(&wanted, 4, md->dims, dnnl_f32, dnnl_nChw8c) == dnnl_success &&
+           dnnl_memory_desc_equal(md, &wanted) != 0;
 }
 
 static float
@@ -127,13 +138,16 @@ depthwise_of(const struct leat_node *node, const int64_t *source, const int64_t 
 }
 
 static struct cpu_winograd
-winograd_of(const struct leat_node *node, const int64_t *source, const int64_t *result, const int64_t *window)
+winograd_of(const struct leat_node *node, const dnnl_memory_desc_t *source_md, const dnnl_memory_desc_t *result_md,
+            const int64_t *window)
 {
+    const int64_t *source = source_md->dims, *result = result_md->dims;
     return (struct cpu_winograd){
         .items = source[0], .inputs = source[1], .outputs = result[1],
         .height = source[2], .width = source[3], .out_height = result[2], .out_width = result[3],
         .pad_top = window[4], .pad_left = window[5],
         .add = node->fused_add != LEAT_VALUE_NONE, .least = least_of(node), .most = most_of(node),
+        .lanes = cpu_winograd_lanes(), .blocked = result_md->format_desc.blocking.inner_nblks != 0,
     };
 }
 
@@ -250,10 +264,16 @@ run(const struct cpu_call *call, struct work *work)
     }
 }
 
+static const dnnl_memory_desc_t *
+md_of(const struct cpu_call *call, uint32_t arg)
+{
+    return &call->program->tensors[call->step->args[arg].tensor].md;
+}
+
 static const int64_t *
 dims_of(const struct cpu_call *call, uint32_t arg)
 {
-    return call->program->tensors[call->step->args[arg].tensor].md.dims;
+    return md_of(call, arg)->dims;
 }
 
 static enum leat_status
@@ -298,7 +318,7 @@ static enum leat_status
 winograd(const struct cpu_call *call)
 {
     struct work work = {.run = run_winograd};
-    work.winograd = winograd_of(call->step->node, dims_of(call, SOURCE), dims_of(call, RESULT), call->step->dims);
+    work.winograd = winograd_of(call->step->node, md_of(call, SOURCE), md_of(call, RESULT), call->step->dims);
     run(call, &work);
     return LEAT_OK;
 }
@@ -367,34 +387,40 @@ pack_depthwise(const struct leat_value *weights, void *ret_packed)
 static void
 pack_winograd(const struct leat_value *weights, void *ret_packed)
 {
-    cpu_winograd_pack(weights->data, weights->dims[1], weights->dims[0], ret_packed);
+    cpu_winograd_pack(weights->data, weights->dims[1], weights->dims[0], cpu_winograd_lanes(), ret_packed);
 }
 
 /* What all kernels ask for. */
 static bool
-fits(const struct cpu_builder *b, const struct cpu_conv *conv)
+fits(const struct cpu_builder *b, const struct leat_window *w)
 {
-    const struct leat_value *weights = leat_node_input(b->graph, b->node, 1);
-    const struct leat_window *w = conv->window;
-
     const enum leat_activation activation = b->node->fused_activation;
 
-    if (activation > LEAT_ACTIVATION_CLIP && !cpu_activation_runs_here(activation)) {
-        return false;
-    }
-    return cpu_winograd_runs_here() && cpu_has_channels_last(conv->source) && cpu_has_channels_last(conv->result) &&
-           weights->data != NULL && conv->result->dims[1] % CPU_LANES == 0 &&
-           w->rank == 2 && w->dilation[LEAT_WINDOW_RANK - 2] == 1 && w->dilation[LEAT_WINDOW_RANK - 1] == 1;
+    return (activation <= LEAT_ACTIVATION_CLIP || cpu_activation_runs_here(activation)) &&
+           leat_node_input(b->graph, b->node, 1)->data != NULL && w->rank == 2 && w->dilation[LEAT_WINDOW_RANK - 2] == 1 &&
+           w->dilation[LEAT_WINDOW_RANK - 1] == 1;
+}
+
+/* What all but Winograd's ask for besides. */
+static bool
+fits_avx512(const struct cpu_conv *conv)
+{
+    return cpu_has_avx512() && cpu_has_channels_last(conv->source) && cpu_has_channels_last(conv->result) &&
+           conv->result->dims[1] % CPU_LANES == 0;
 }
 
 static bool
 suits_winograd(const struct cpu_builder *b, const struct cpu_conv *conv, const int64_t *window)
 {
-    const int64_t *result = conv->result->dims;
+    const int64_t *result = conv->result->dims, lanes = cpu_winograd_lanes();
     const int64_t tiles = result[0] * ((result[2] + 3) / 4) * ((result[3] + 3) / 4);
+    const bool last = cpu_has_channels_last(conv->source) && cpu_has_channels_last(conv->result);
+    const bool blocked = lanes == CPU_HALF && has_channel_blocks(conv->source) && has_channel_blocks(conv->result);
 
-    return smooth_of(b->node) == LEAT_ACTIVATION_NONE && window[0] == 3 && window[1] == 3 && window[2] == 1 && window[3] == 1 &&
-           conv->source->dims[1] % CPU_WINOGRAD_LANES == 0 && tiles >= (int64_t)TILES_LEAST * b->program->threads;
+    return lanes > 0 && (last || blocked) && conv->source->dims[1] % lanes == 0 && result[1] % lanes == 0 &&
+           leat_node_int(b->node, "group", 1) == 1 && smooth_of(b->node) == LEAT_ACTIVATION_NONE &&
+           window[0] == 3 && window[1] == 3 && window[2] == 1 && window[3] == 1 &&
+           tiles >= (int64_t)TILES_LEAST * b->program->threads;
 }
 
 static bool
@@ -494,7 +520,15 @@ cpu_lower_own_conv(struct cpu_builder *b, const struct cpu_conv *conv)
     const uint32_t y = LEAT_WINDOW_RANK - 2, x = LEAT_WINDOW_RANK - 1;
     const int64_t window[6] = {w->kernel[y], w->kernel[x], w->stride[y], w->stride[x], w->pad_begin[y], w->pad_begin[x]};
 
-    if (!fits(b, conv)) {
+    if (!fits(b, w)) {
+        return LEAT_AGAIN;
+    }
+    if (suits_winograd(b, conv, window)) {
+        const struct cpu_winograd parameters = winograd_of(b->node, conv->source, conv->result, window);
+        return add_step(b, conv, window, winograd, pack_winograd, cpu_winograd_weights_bytes(source[1], result[1]),
+                        cpu_winograd_scratch_bytes(&parameters));
+    }
+    if (!fits_avx512(conv)) {
         return LEAT_AGAIN;
     }
     if (leat_node_int(b->node, "group", 1) != 1) {
@@ -503,11 +537,6 @@ cpu_lower_own_conv(struct cpu_builder *b, const struct cpu_conv *conv)
                                                 cpu_depthwise_weights_bytes(&parameters),
                                                 cpu_depthwise_scratch_bytes(&parameters))
                                      : LEAT_AGAIN;
-    }
-    if (suits_winograd(b, conv, window)) {
-        const struct cpu_winograd parameters = winograd_of(b->node, source, result, window);
-        return add_step(b, conv, window, winograd, pack_winograd, cpu_winograd_weights_bytes(source[1], result[1]),
-                        cpu_winograd_scratch_bytes(&parameters));
     }
     const struct cpu_direct parameters = direct_of(b->node, source, result, window);
     dnnl_memory_desc_t planes;
@@ -693,7 +722,7 @@ cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product)
     struct cpu_step *step;
     uint32_t plain, output;
 
-    if (!cpu_winograd_runs_here() || product->columns == 1 ||
+    if (!cpu_has_avx512() || product->columns == 1 ||
         cpu_direct_weights_bytes(&parameters) <= POINT_WEIGHTS_BYTES ||
         (product->columns != wide && (parameters.add || product->columns < WIDENED_LEAST)) ||
         (node->fused_activation > LEAT_ACTIVATION_CLIP && !cpu_activation_runs_here(node->fused_activation))) {
@@ -770,7 +799,7 @@ cpu_expansion_waits(const struct cpu_builder *b)
     struct leat_window points, windows;
 
     if (b->node->op->kind != LEAT_OP_CONV || b->observer != NULL || cpu_model_is_quantised(b->model) ||
-        cpu_model_type(b->model) != dnnl_f32 || !cpu_winograd_runs_here()) {
+        cpu_model_type(b->model) != dnnl_f32 || !cpu_has_avx512()) {
         return false;
     }
     const struct leat_node *reader = reader_of(b, b->node->outputs[0]);

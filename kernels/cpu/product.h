@@ -5,6 +5,8 @@
  * Shapes     rows f32[CPU_ROWS][channels], each at its own address; panel f32[channels][CPU_PANEL], 64-byte aligned, or
  *            some vectors of it; sums [CPU_ROWS][CPU_VECTORS], which stay in registers together with one row of the panel.
  * Numerics   A sum's terms are added in the order of the channels, whatever the number of rows.
+ * Vectors    Of AVX-512. A file that defines CPU_VECTOR_BITS as 256 first gets these words for AVX2: CPU_V(add) is the
+ *            intrinsic function that adds floats, CPU_D(add) the one for doubles.
  */
 #ifndef LEAT_KERNELS_CPU_PRODUCT_H
 #define LEAT_KERNELS_CPU_PRODUCT_H
@@ -12,19 +14,38 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-#define CPU_LANES   16 /* floats of a vector */
-#define CPU_VECTORS 4
-#define CPU_PANEL   (CPU_VECTORS * CPU_LANES)
-#define CPU_ROWS    6
-#define CPU_CHANNELS 128 /* at a time: their part of a panel comes from the second-level cache as fast as it is multiplied */
+#ifndef CPU_VECTOR_BITS
+#define CPU_VECTOR_BITS 512
+#endif
 
 #define CPU_AVX512 __attribute__((target("avx512f")))
-#define CPU_INLINE static inline __attribute__((always_inline)) CPU_AVX512
+#define CPU_AVX2   __attribute__((target("avx2,fma")))
 
-/* Vectors of half as many floats, for CPUs without AVX-512. */
-#define CPU_HALF        8
-#define CPU_AVX2        __attribute__((target("avx2,fma")))
+#define CPU_HALF        8 /* floats of a vector of AVX2 */
 #define CPU_HALF_INLINE static inline __attribute__((always_inline)) CPU_AVX2
+
+#if CPU_VECTOR_BITS == 512
+#define CPU_LANES   16 /* floats of a vector */
+#define CPU_VECTORS 4
+#define CPU_KERNEL  CPU_AVX512
+#define CPU_V(op)   _mm512_##op##_ps
+#define CPU_D(op)   _mm512_##op##_pd
+typedef __m512 cpu_floats;
+typedef __m512d cpu_doubles;
+#else
+#define CPU_LANES   CPU_HALF
+#define CPU_VECTORS 2
+#define CPU_KERNEL  CPU_AVX2
+#define CPU_V(op)   _mm256_##op##_ps
+#define CPU_D(op)   _mm256_##op##_pd
+typedef __m256 cpu_floats;
+typedef __m256d cpu_doubles;
+#endif
+#define CPU_INLINE   static inline __attribute__((always_inline)) CPU_KERNEL
+#define CPU_PANEL    (CPU_VECTORS * CPU_LANES)
+#define CPU_LINE     16 /* floats of a cache line */
+#define CPU_ROWS     6
+#define CPU_CHANNELS 128 /* at a time: their part of a panel comes from the second-level cache as fast as it is multiplied */
 
 /* In how many products `rows` of them are taken, of one size or nearly: group g begins at rows * g / groups. */
 static inline int64_t
@@ -35,31 +56,32 @@ cpu_groups(int64_t rows)
 
 /*
  * Adds the products of `count` rows and the first `vectors` of the panel, constants, to the sums. Meanwhile asks for what
- * comes next, one cache line for each channel from `ahead` on, `step` floats apart: CPU_VECTORS of these products bring in
- * a panel.
+ * comes next, one cache line for each channel from `ahead` on, `step` floats apart: as many of these products bring in a panel
+ * as a row of it has lines.
  */
 CPU_INLINE void
 cpu_product(const float *const rows[CPU_ROWS], int64_t channels, const float *panel, const float *ahead, int64_t step,
-            __m512 sums[CPU_ROWS][CPU_VECTORS], const int vectors, const int count)
+            cpu_floats sums[CPU_ROWS][CPU_VECTORS], const int vectors, const int count)
 {
     for (int64_t c = 0; c < channels; c++) {
-        __m512 weights[CPU_VECTORS];
+        cpu_floats weights[CPU_VECTORS];
         _mm_prefetch((const char *)(ahead + c * step), _MM_HINT_T1);
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) {
-            weights[v] = _mm512_load_ps(panel + c * CPU_PANEL + v * CPU_LANES);
+            weights[v] = CPU_V(load)(panel + c * CPU_PANEL + v * CPU_LANES);
         }
 #pragma GCC unroll 6
         for (int r = 0; r < count; r++) {
-            const __m512 x = _mm512_set1_ps(rows[r][c]);
+            const cpu_floats x = CPU_V(set1)(rows[r][c]);
 #pragma GCC unroll 4
             for (int v = 0; v < vectors; v++) {
-                sums[r][v] = _mm512_fmadd_ps(x, weights[v], sums[r][v]);
+                sums[r][v] = CPU_V(fmadd)(x, weights[v], sums[r][v]);
             }
         }
     }
 }
 
+#if CPU_VECTOR_BITS == 512
 /* The first `count` of a vector. */
 static inline __mmask16
 cpu_lanes(int64_t count)
@@ -101,5 +123,6 @@ cpu_transpose(__m512 x[CPU_LANES])
         x[i] = y[i];
     }
 }
+#endif
 
 #endif /* LEAT_KERNELS_CPU_PRODUCT_H */

@@ -6,7 +6,8 @@
  *            3x3), tile by tile. Points of interpolation are 0, +-sqrt(1/2), +-sqrt(2) and infinity instead of its
  *            0, +-1, +-2 and infinity: the transforms then have no large coefficients.
  * Shapes     source f32[items][height][width][inputs], result f32[items][out_height][out_width][outputs], weights
- *            f32[outputs][inputs][3][3], bias f32[outputs] or NULL.
+ *            f32[outputs][inputs][3][3], bias f32[outputs] or NULL. Blocked: source
+ *            f32[items][inputs / lanes][height][width][lanes], and so the result.
  * Numerics   Errors are about twice those of summing the products. A tile of 4x4 results that sees an infinity may
  *            hold NaN where the sum is infinite; no tile reaches beyond its item.
  * Threads    cpu_winograd_run() is called by each member of a team with its own scratch; members share nothing that
@@ -20,20 +21,20 @@
 #include <stdint.h>
 
 struct cpu_winograd {
-    int64_t items, inputs, outputs; /* channels are multiples of CPU_WINOGRAD_LANES */
+    int64_t items, inputs, outputs; /* channels are multiples of `lanes` */
     int64_t height, width, out_height, out_width;
     int64_t pad_top, pad_left; /* 0 to 2; what is missing below and to the right is zero as well */
     bool add;                  /* to what the result's place holds */
     float least, most;         /* then clamped to these */
+    int64_t lanes;             /* floats of a vector: 16 with AVX-512, 8 with AVX2 */
+    bool blocked;
 };
 
-#define CPU_WINOGRAD_LANES 16
-
-/* Whether this CPU has the instructions. */
-bool cpu_winograd_runs_here(void);
+/* Of the widest vectors that this CPU has the instructions for, or 0. */
+int64_t cpu_winograd_lanes(void);
 
 size_t cpu_winograd_weights_bytes(int64_t inputs, int64_t outputs);
-void cpu_winograd_pack(const float *weights, int64_t inputs, int64_t outputs, float *ret_packed);
+void cpu_winograd_pack(const float *weights, int64_t inputs, int64_t outputs, int64_t lanes, float *ret_packed);
 
 /* Of one member. */
 size_t cpu_winograd_scratch_bytes(const struct cpu_winograd *conv);

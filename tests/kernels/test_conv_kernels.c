@@ -79,12 +79,30 @@ release(float *data, size_t count)
 
 /* ---- Kernels ------------------------------------------------------------------------------------ */
 
-/* Both kernels; Winograd's takes the shapes that it can. */
+/* Which kernel takes a shape, in what vectors, and how channels lie. */
+struct kernel {
+    bool winograd;
+    int64_t lanes;
+    bool blocked;
+};
+static const struct kernel direct_kernel = {false, 16, false};
+
 static struct cpu_winograd
-winograd_of(const struct cpu_direct *c)
+winograd_of(const struct cpu_direct *c, const struct kernel *kernel)
 {
-    return (struct cpu_winograd){c->items,     c->inputs,   c->outputs,  c->height, c->width, c->out_height,
-                                 c->out_width, c->pad_top, c->pad_left, c->add,    c->least, c->most};
+    return (struct cpu_winograd){c->items,    c->inputs, c->outputs, c->height, c->width, c->out_height,     c->out_width,
+                                 c->pad_top, c->pad_left, c->add,    c->least, c->most,   kernel->lanes, kernel->blocked};
+}
+
+/* f32[items][pixels][channels] becomes f32[items][channels / lanes][pixels][lanes], or back. */
+static void
+block_channels(const float *x, int64_t items, int64_t pixels, int64_t channels, int64_t lanes, bool back, float *ret)
+{
+    for (int64_t i = 0; i < items * pixels * channels; i++) {
+        const int64_t c = i % channels, p = i / channels % pixels, item = i / channels / pixels;
+        const int64_t blocked = ((item * (channels / lanes) + c / lanes) * pixels + p) * lanes + c % lanes;
+        ret[back ? i : blocked] = x[back ? blocked : i];
+    }
 }
 
 static double
@@ -137,28 +155,53 @@ check(const struct cpu_direct *c, const float *source, const float *weights, con
 }
 
 static void
-run_kernel(const struct cpu_direct *c, bool winograd, const float *source, const float *packed, const float *bias,
+run_winograd(const struct cpu_direct *c, const struct kernel *kernel, const float *source, const float *packed,
+             const float *bias, uint32_t members, float *result)
+{
+    const struct cpu_winograd w = winograd_of(c, kernel);
+    const int64_t sources = c->items * c->height * c->width * c->inputs;
+    const int64_t results = c->items * c->out_height * c->out_width * c->outputs;
+    const size_t scratch_count = cpu_winograd_scratch_bytes(&w) / sizeof(float);
+    float *scratch = guarded(scratch_count), *x = guarded((size_t)sources), *y = guarded((size_t)results);
+
+    memcpy(x, source, (size_t)sources * sizeof(*x));
+    memcpy(y, result, (size_t)results * sizeof(*y));
+    if (kernel->blocked) {
+        block_channels(source, c->items, c->height * c->width, c->inputs, kernel->lanes, false, x);
+        block_channels(result, c->items, c->out_height * c->out_width, c->outputs, kernel->lanes, false, y);
+    }
+    for (uint32_t m = members; m-- > 0;) { /* in turn: they share nothing */
+        cpu_winograd_run(&w, x, packed, bias, y, scratch, m, members);
+    }
+    memcpy(result, y, (size_t)results * sizeof(*y));
+    if (kernel->blocked) {
+        block_channels(y, c->items, c->out_height * c->out_width, c->outputs, kernel->lanes, true, result);
+    }
+    release(scratch, scratch_count);
+    release(x, (size_t)sources);
+    release(y, (size_t)results);
+}
+
+static void
+run_kernel(const struct cpu_direct *c, const struct kernel *kernel, const float *source, const float *packed, const float *bias,
            const float *before, size_t results, uint32_t members, float *result)
 {
-    const struct cpu_winograd w = winograd_of(c);
-    const size_t scratch_count =
-        (winograd ? cpu_winograd_scratch_bytes(&w) : cpu_direct_scratch_bytes(c)) / sizeof(float);
-    float *scratch = guarded(scratch_count);
-
     memcpy(result, before, results * sizeof(*result));
+    if (kernel->winograd) {
+        run_winograd(c, kernel, source, packed, bias, members, result);
+        return;
+    }
+    const size_t scratch_count = cpu_direct_scratch_bytes(c) / sizeof(float);
+    float *scratch = guarded(scratch_count);
     for (uint32_t m = members; m-- > 0;) { /* in turn: they share nothing */
-        if (winograd) {
-            cpu_winograd_run(&w, source, packed, bias, result, scratch, m, members);
-        } else {
-            cpu_direct_run(c, source, packed, bias, result, scratch, m, members);
-        }
+        cpu_direct_run(c, source, packed, bias, result, scratch, m, members);
     }
     release(scratch, scratch_count);
 }
 
 /* NaN in an item stays in it, and is not clamped away. */
 static void
-check_nan(const struct cpu_direct *c, bool winograd, float *source, const float *packed, const float *before,
+check_nan(const struct cpu_direct *c, const struct kernel *kernel, float *source, const float *packed, const float *before,
           const float *result, size_t sources, size_t results)
 {
     const size_t item = (size_t)between(0, c->items - 1), of_item = results / (size_t)c->items;
@@ -167,7 +210,7 @@ check_nan(const struct cpu_direct *c, bool winograd, float *source, const float 
     for (size_t i = 0; i < sources / (size_t)c->items; i++) {
         source[item * (sources / (size_t)c->items) + i] = NAN;
     }
-    run_kernel(c, winograd, source, packed, NULL, before, results, 1, again);
+    run_kernel(c, kernel, source, packed, NULL, before, results, 1, again);
     for (size_t r = 0; r < results; r++) {
         EXPECT(r / of_item == item || memcmp(&result[r], &again[r], sizeof(*result)) == 0);
     }
@@ -178,31 +221,32 @@ check_nan(const struct cpu_direct *c, bool winograd, float *source, const float 
 }
 
 static void
-test_shape(const struct cpu_direct *c, bool winograd)
+test_shape(const struct cpu_direct *c, const struct kernel *kernel)
 {
     const size_t sources = (size_t)(c->items * c->height * c->width * c->inputs);
     const size_t results = (size_t)(c->items * c->out_height * c->out_width * c->outputs);
     const size_t weight_count = (size_t)(c->outputs * c->inputs * c->kernel_down * c->kernel_across);
-    const size_t packed_bytes = winograd ? cpu_winograd_weights_bytes(c->inputs, c->outputs) : cpu_direct_weights_bytes(c);
+    const size_t packed_bytes =
+        kernel->winograd ? cpu_winograd_weights_bytes(c->inputs, c->outputs) : cpu_direct_weights_bytes(c);
     const size_t packed_count = packed_bytes / sizeof(float);
     float *source = guarded_random(sources), *weights = guarded_random(weight_count);
     float *bias = guarded_random((size_t)c->outputs), *before = guarded_random(results);
     float *packed = guarded(packed_count), *result = guarded(results), *again = guarded(results);
 
-    if (winograd) {
-        cpu_winograd_pack(weights, c->inputs, c->outputs, packed);
+    if (kernel->winograd) {
+        cpu_winograd_pack(weights, c->inputs, c->outputs, kernel->lanes, packed);
     } else {
         cpu_direct_pack(c, weights, packed);
     }
-    run_kernel(c, winograd, source, packed, bias, before, results, 1, result);
+    run_kernel(c, kernel, source, packed, bias, before, results, 1, result);
     check(c, source, weights, bias, before, result);
     for (uint32_t members = 2; members <= MEMBERS; members++) {
-        run_kernel(c, winograd, source, packed, bias, before, results, members, again);
+        run_kernel(c, kernel, source, packed, bias, before, results, members, again);
         EXPECT(memcmp(result, again, results * sizeof(*result)) == 0);
     }
-    run_kernel(c, winograd, source, packed, NULL, before, results, 1, result);
+    run_kernel(c, kernel, source, packed, NULL, before, results, 1, result);
     check(c, source, weights, NULL, before, result);
-    check_nan(c, winograd, source, packed, before, result, sources, results);
+    check_nan(c, kernel, source, packed, before, result, sources, results);
     release(source, sources);
     release(weights, weight_count);
     release(bias, (size_t)c->outputs);
@@ -213,13 +257,14 @@ test_shape(const struct cpu_direct *c, bool winograd)
 }
 
 static void
-test_kernels(void)
+test_kernel(const struct kernel *kernel)
 {
-    for (int round = 0; round < KERNEL_ROUNDS; round++) {
-        const bool winograd = between(0, 1) != 0;
+    const bool winograd = kernel->winograd;
+
+    for (int round = 0; round < KERNEL_ROUNDS / 2; round++) {
         struct cpu_direct c = {.items = between(1, 3),
-                               .inputs = winograd ? 16 * between(1, 9) : between(1, 150),
-                               .outputs = 16 * between(1, 9),
+                               .inputs = winograd ? kernel->lanes * between(1, 18) : between(1, 150),
+                               .outputs = kernel->lanes * between(1, 9),
                                .height = between(1, 13),
                                .width = between(1, 13),
                                .kernel_down = winograd ? 3 : between(1, 4),
@@ -235,14 +280,32 @@ test_kernels(void)
         c.out_height = (c.height + c.pad_top + between(0, 3) - c.kernel_down) / c.stride_down + 1;
         c.out_width = (c.width + c.pad_left + between(0, 3) - c.kernel_across) / c.stride_across + 1;
         if (c.out_height >= 1 && c.out_width >= 1) {
-            test_shape(&c, winograd);
+            test_shape(&c, kernel);
         }
     }
     /* More tiles or rows than a block has; weights that are read in long blocks; pixels that follow each other. */
-    test_shape(&(struct cpu_direct){3, 16, 16, 50, 50, 50, 50, 3, 3, 1, 1, 1, 1, true, 0, INFINITY, LEAT_ACTIVATION_NONE}, true);
-    test_shape(&(struct cpu_direct){7, 192, 160, 14, 14, 14, 14, 3, 3, 1, 1, 1, 1, false, 0, INFINITY, LEAT_ACTIVATION_NONE}, true);
-    test_shape(&(struct cpu_direct){2, 300, 80, 20, 20, 20, 20, 1, 1, 1, 1, 0, 0, true, 0, INFINITY, LEAT_ACTIVATION_SWISH}, false);
-    test_shape(&(struct cpu_direct){1, 5000, 80, 5, 5, 5, 5, 1, 1, 1, 1, 0, 0, false, 0, INFINITY, LEAT_ACTIVATION_NONE}, false);
+    if (winograd) {
+        test_shape(&(struct cpu_direct){3, 16, 16, 50, 50, 50, 50, 3, 3, 1, 1, 1, 1, true, 0, INFINITY, LEAT_ACTIVATION_NONE}, kernel);
+        test_shape(&(struct cpu_direct){7, 192, 160, 14, 14, 14, 14, 3, 3, 1, 1, 1, 1, false, 0, INFINITY, LEAT_ACTIVATION_NONE}, kernel);
+    } else {
+        test_shape(&(struct cpu_direct){2, 300, 80, 20, 20, 20, 20, 1, 1, 1, 1, 0, 0, true, 0, INFINITY, LEAT_ACTIVATION_SWISH}, kernel);
+        test_shape(&(struct cpu_direct){1, 5000, 80, 5, 5, 5, 5, 1, 1, 1, 1, 0, 0, false, 0, INFINITY, LEAT_ACTIVATION_NONE}, kernel);
+    }
+}
+
+static void
+test_kernels(void)
+{
+    for (int64_t lanes = 8; lanes <= cpu_winograd_lanes(); lanes *= 2) {
+        for (int blocked = 0; blocked < 2; blocked++) {
+            test_kernel(&(struct kernel){true, lanes, blocked != 0});
+        }
+    }
+    if (cpu_has_avx512()) {
+        test_kernel(&direct_kernel);
+    } else {
+        (void)printf("skipped: products of pixels and weights, images and expansions: this processor has no AVX-512\n");
+    }
 }
 
 /* Items of a batch, each in a block of its own. */
@@ -912,7 +975,7 @@ test_lines(struct leat_team *team)
 
         test_network(&n, ITEMS, team);
         EXPECT(leat_inspection_create(graph, LEAT_PRECISION_F32, ITEMS, 1, &inspection) == LEAT_OK);
-        for (uint32_t s = 0; s < leat_inspection_step_count(inspection) && cpu_winograd_runs_here(); s++) {
+        for (uint32_t s = 0; s < leat_inspection_step_count(inspection) && cpu_has_avx512(); s++) {
             leat_inspection_step(inspection, s, &step);
             EXPECT(line > 1 || strstr(step.kernel, "gemm") == NULL);
         }
@@ -1159,7 +1222,7 @@ test_bottleneck(const struct bottleneck *n, bool together, struct leat_team *tea
         }
         convolutions += kind == dnnl_convolution && step->node != NULL && step->node->op->kind == LEAT_OP_CONV;
     }
-    EXPECT(!cpu_winograd_runs_here() || convolutions == (n->shortcut ? 4 : 3) - (together ? 1u : 0u));
+    EXPECT(!cpu_has_avx512() || convolutions == (n->shortcut ? 4 : 3) - (together ? 1u : 0u));
     cpu_program_destroy(program);
     leat_backend_cpu.model_destroy(model);
     leat_graph_destroy(graph);
@@ -1194,7 +1257,7 @@ test_choice(const struct network *n, uint32_t items, uint32_t threads, bool expe
     EXPECT(leat_graph_signature(graph, infos, &source.input_count, &source.output_count) == LEAT_OK);
     EXPECT(leat_backend_cpu.model_load(&source, &model) == LEAT_OK);
     const uint32_t convolutions = n->add ? 2 : 1;
-    EXPECT(own_convolutions(model, graph, items, threads) == (expected && cpu_winograd_runs_here() ? convolutions : 0));
+    EXPECT(own_convolutions(model, graph, items, threads) == (expected ? convolutions : 0));
     leat_backend_cpu.model_destroy(model);
     leat_graph_destroy(graph);
 }
@@ -1245,8 +1308,8 @@ main(void)
     leat_test_init();
     random_state = leat_test_seed;
     test_logarithms();
-    if (cpu_winograd_runs_here()) {
-        test_kernels();
+    test_kernels();
+    if (cpu_has_avx512()) {
         test_image();
         test_depthwise();
         test_expand();
@@ -1271,24 +1334,25 @@ main(void)
     test_many_members();
     test_parts(team);
     test_bottlenecks(team);
+    const bool here = cpu_has_avx512(), windows = cpu_winograd_lanes() > 0;
     const struct network window = {64, 64, 14, 3, 1, 1, 1, true, true, "Relu", false, 0};
-    test_choice(&window, 8, 1, true);
-    test_choice(&window, 8, 2, true);
+    test_choice(&window, 8, 1, windows);
+    test_choice(&window, 8, 2, windows);
     test_choice(&window, 1, 16, false);
     const struct network point = {64, 128, 7, 1, 2, 0, 1, true, true, "Relu", false, 0};
-    test_choice(&point, 1, 2, true);
+    test_choice(&point, 1, 2, here);
     const struct network narrow = {48, 32, 7, 1, 1, 0, 1, true, false, "Relu", false, 0};
     test_choice(&narrow, 1, 1, false);
     const struct network heavy = {256, 256, 7, 3, 2, 1, 1, true, false, NULL, false, 0};
-    test_choice(&heavy, 1, 1, true);
+    test_choice(&heavy, 1, 1, here);
     const struct network swish = {48, 32, 7, 1, 1, 0, 1, true, false, "Swish", true, 0}; /* oneDNN's takes longer */
-    test_choice(&swish, 1, 1, true);
+    test_choice(&swish, 1, 1, here);
     const struct network channels = {32, 32, 7, 3, 1, 1, 32, true, false, "Swish", false, 0};
-    test_choice(&channels, 1, 1, true);
+    test_choice(&channels, 1, 1, here);
     const struct network clamped = {32, 32, 7, 3, 1, 1, 32, true, false, "Relu", false, 0};
     test_choice(&clamped, 1, 1, false);
     const struct network photo = {3, 32, 15, 3, 2, 1, 1, true, false, "Relu", false, 0};
-    test_choice(&photo, 1, 2, true);
+    test_choice(&photo, 1, 2, here);
     const struct network large = {3, 32, 15, 5, 2, 2, 1, true, false, "Relu", false, 0};
     test_choice(&large, 1, 2, false);
     leat_team_destroy(team);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/align.h"
-#include "kernels/cpu/winograd.h"
+#include "kernels/cpu/isa.h"
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
@@ -199,7 +199,7 @@ test_nodes(struct leat_team *team, bool large)
     if (one_in(4)) {
         spoil(&s);
     }
-    EXPECT(!cpu_winograd_runs_here() || count_plain_loops(s.graph, s.graph->nodes[0].op->kind) == 0);
+    EXPECT(!cpu_has_avx512() || count_plain_loops(s.graph, s.graph->nodes[0].op->kind) == 0);
     answer(&leat_backend_reference, &s, NULL, want);
     answer(&leat_backend_cpu, &s, NULL, alone);
     answer(&leat_backend_cpu, &s, team, together);
