@@ -17,5 +17,8 @@ bool cpu_activation_runs_here(enum leat_activation activation);
 
 /* y[i] = activation(y[i]); y is aligned to 4 bytes. */
 void cpu_activate(enum leat_activation activation, float *y, size_t count);
+/* What that is, by the vectors that this CPU has. */
+void cpu_activate_avx512(enum leat_activation activation, float *y, size_t count);
+void cpu_activate_avx2(enum leat_activation activation, float *y, size_t count);
 
 #endif /* LEAT_KERNELS_CPU_ACTIVATION_H */

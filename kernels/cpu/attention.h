@@ -24,7 +24,7 @@ struct cpu_attention {
 
 /* Of one member. */
 size_t cpu_attention_scratch_bytes(const struct cpu_attention *a);
-/* `scratch` has 64-byte alignment. Needs AVX-512. */
+/* `scratch` has 64-byte alignment. In vectors of AVX-512, else of AVX2, of which one is needed. */
 void cpu_attention_run(const struct cpu_attention *a, const float *queries, const float *keys, const float *values,
                        const float *mask, float *result, void *scratch, uint32_t member, uint32_t members);
 

@@ -4,6 +4,7 @@
  *
  * Shapes     source f32[items][height][width][inputs], result f32[items][out_height][out_width][outputs], weights
  *            f32[outputs][inputs][kernel_down][kernel_across], bias f32[outputs] or NULL.
+ * Vectors    Of AVX-512 where the processor has it, else of AVX2.
  * Threads    cpu_direct_run() is called by each member of a team with its own scratch; members share nothing that they
  *            write. The result does not depend on their number.
  */
@@ -17,7 +18,7 @@
 #include "kernels/graph.h"
 
 struct cpu_direct {
-    int64_t items, inputs, outputs; /* outputs are a multiple of 16 */
+    int64_t items, inputs, outputs; /* outputs are whole vectors: a multiple of 16 with AVX-512, else of 8 */
     int64_t height, width, out_height, out_width;
     int64_t kernel_down, kernel_across, stride_down, stride_across; /* windows do not overlap themselves: no dilation */
     int64_t pad_top, pad_left; /* what is missing below and to the right is zero as well */
@@ -36,12 +37,5 @@ size_t cpu_direct_scratch_bytes(const struct cpu_direct *conv);
 /* All pointers but source and bias have 64-byte alignment. */
 void cpu_direct_run(const struct cpu_direct *conv, const float *source, const float *packed, const float *bias,
                     float *result, void *scratch, uint32_t member, uint32_t members);
-
-/*
- * What one thread makes of rows that lie anywhere, by vectors first_vector..last_vector of CPU_LANES results: of a convolution of one tap.
- * The results of rows are conv->outputs floats apart, a multiple of CPU_LANES; with conv->add they are added to what is there.
- */
-void cpu_direct_multiply(const struct cpu_direct *conv, const float *const rows[], int64_t count, const float *packed,
-                         const float *bias, int64_t first_vector, int64_t last_vector, float *result);
 
 #endif /* LEAT_KERNELS_CPU_DIRECT_H */

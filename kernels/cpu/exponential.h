@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels/cpu/exponential.h - e^x of 16 floats and what follows from it, for activations, softmax and recurrent cells.
+ * kernels/cpu/exponential.h - e^x of a vector and what follows from it, for activations, softmax and recurrent cells.
  *
  * Source     Its Taylor polynomial of degree 6 between -ln(2) / 2 and ln(2) / 2.
  * Numerics   Relative errors of e^x are below 3e-7, errors of the sigmoid and of tanh below 4e-7.
@@ -17,47 +17,87 @@
 #define CPU_LN_2_HIGH 0.693145751953125 /* the first 16 bits of ln(2), and the rest */
 #define CPU_LN_2_LOW  1.42860682030941723e-6
 
-CPU_INLINE __m512
+CPU_INLINE cpu_floats
 cpu_all(double x)
 {
-    return _mm512_set1_ps((float)x);
+    return CPU_V(set1)((float)x);
 }
+
+/* The nearest whole number; x 2^n for whole n in -126..127; 1 / x, to 14 bits with AVX-512 and to 12 with AVX2. */
+#if CPU_VECTOR_BITS == 512
+CPU_INLINE __m512
+cpu_round(__m512 x)
+{
+    return _mm512_roundscale_ps(x, 0);
+}
+
+CPU_INLINE __m512
+cpu_scale(__m512 x, __m512 n)
+{
+    return _mm512_scalef_ps(x, n);
+}
+
+CPU_INLINE __m512
+cpu_estimate(__m512 x)
+{
+    return _mm512_rcp14_ps(x);
+}
+#else
+CPU_INLINE __m256
+cpu_round(__m256 x)
+{
+    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+CPU_INLINE __m256
+cpu_scale(__m256 x, __m256 n)
+{
+    const __m256i exponent = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    return _mm256_mul_ps(x, _mm256_castsi256_ps(exponent));
+}
+
+CPU_INLINE __m256
+cpu_estimate(__m256 x)
+{
+    return _mm256_rcp_ps(x);
+}
+#endif
 
 /* e^x for x in -CPU_EXPONENT_MAX..CPU_EXPONENT_MAX, else e to that bound; NaN stays NaN, for it comes second. */
-CPU_INLINE __m512
-cpu_exponential(__m512 x)
+CPU_INLINE cpu_floats
+cpu_exponential(cpu_floats x)
 {
-    x = _mm512_max_ps(cpu_all(-CPU_EXPONENT_MAX), _mm512_min_ps(cpu_all(CPU_EXPONENT_MAX), x));
-    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, cpu_all(CPU_LOG2_E)), 0);
-    const __m512 r = _mm512_fnmadd_ps(n, cpu_all(CPU_LN_2_LOW), _mm512_fnmadd_ps(n, cpu_all(CPU_LN_2_HIGH), x));
-    __m512 p = cpu_all(1.0 / 720);
-    p = _mm512_fmadd_ps(p, r, cpu_all(1.0 / 120));
-    p = _mm512_fmadd_ps(p, r, cpu_all(1.0 / 24));
-    p = _mm512_fmadd_ps(p, r, cpu_all(1.0 / 6));
-    p = _mm512_fmadd_ps(p, r, cpu_all(1.0 / 2));
-    p = _mm512_fmadd_ps(p, r, cpu_all(1));
-    p = _mm512_fmadd_ps(p, r, cpu_all(1));
-    return _mm512_scalef_ps(p, n);
+    x = CPU_V(max)(cpu_all(-CPU_EXPONENT_MAX), CPU_V(min)(cpu_all(CPU_EXPONENT_MAX), x));
+    const cpu_floats n = cpu_round(CPU_V(mul)(x, cpu_all(CPU_LOG2_E)));
+    const cpu_floats r = CPU_V(fnmadd)(n, cpu_all(CPU_LN_2_LOW), CPU_V(fnmadd)(n, cpu_all(CPU_LN_2_HIGH), x));
+    cpu_floats p = cpu_all(1.0 / 720);
+    p = CPU_V(fmadd)(p, r, cpu_all(1.0 / 120));
+    p = CPU_V(fmadd)(p, r, cpu_all(1.0 / 24));
+    p = CPU_V(fmadd)(p, r, cpu_all(1.0 / 6));
+    p = CPU_V(fmadd)(p, r, cpu_all(1.0 / 2));
+    p = CPU_V(fmadd)(p, r, cpu_all(1));
+    p = CPU_V(fmadd)(p, r, cpu_all(1));
+    return cpu_scale(p, n);
 }
 
-/* 1 / x of normal numbers: an estimate of 14 bits and a step of Newton's. */
-CPU_INLINE __m512
-cpu_reciprocal(__m512 x)
+/* 1 / x of normal numbers: the estimate and a step of Newton's. */
+CPU_INLINE cpu_floats
+cpu_reciprocal(cpu_floats x)
 {
-    const __m512 y = _mm512_rcp14_ps(x);
-    return _mm512_mul_ps(y, _mm512_fnmadd_ps(x, y, cpu_all(2)));
+    const cpu_floats y = cpu_estimate(x);
+    return CPU_V(mul)(y, CPU_V(fnmadd)(x, y, cpu_all(2)));
 }
 
-CPU_INLINE __m512
-cpu_sigmoid(__m512 x)
+CPU_INLINE cpu_floats
+cpu_sigmoid(cpu_floats x)
 {
-    return cpu_reciprocal(_mm512_add_ps(cpu_all(1), cpu_exponential(_mm512_sub_ps(_mm512_setzero_ps(), x))));
+    return cpu_reciprocal(CPU_V(add)(cpu_all(1), cpu_exponential(CPU_V(sub)(CPU_V(setzero)(), x))));
 }
 
-CPU_INLINE __m512
-cpu_tanh(__m512 x)
+CPU_INLINE cpu_floats
+cpu_tanh(cpu_floats x)
 {
-    return _mm512_fmsub_ps(cpu_all(2), cpu_sigmoid(_mm512_add_ps(x, x)), cpu_all(1));
+    return CPU_V(fmsub)(cpu_all(2), cpu_sigmoid(CPU_V(add)(x, x)), cpu_all(1));
 }
 
 #endif /* LEAT_KERNELS_CPU_EXPONENTIAL_H */

@@ -26,3 +26,9 @@ cpu_has_avx2(void)
 {
     return avx2;
 }
+
+int64_t
+cpu_vector_lanes(void)
+{
+    return avx512 ? 16 : avx2 ? 8 : 0;
+}

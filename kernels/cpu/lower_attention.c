@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention, heads where they lie in their tensors: on a kernel of our own with AVX-512, else as two matrix products of
+ * Attention, heads where they lie in their tensors: on a kernel of our own with AVX-512 or AVX2, else as two matrix products of
  * oneDNN's and the softmax between them.
  */
 #include <math.h>
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
 #include "kernels/team.h"
@@ -210,7 +211,7 @@ cpu_lower_attention(struct cpu_builder *b)
         return LEAT_AGAIN;
     }
 #if defined(__x86_64__)
-    if ((dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core) {
+    if (cpu_vector_lanes() > 0) {
         return add_own(b, &a);
     }
 #endif

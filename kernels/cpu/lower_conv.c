@@ -57,9 +57,8 @@ cpu_has_channels_last(const dnnl_memory_desc_t *md)
     return cpu_same_bytes(md, &wanted);
 }
 
-/* f32, 4 axes, channels in blocks of 8. */
-static bool
-has_channel_blocks(const dnnl_memory_desc_t *md)
+bool
+cpu_has_channel_blocks(const dnnl_memory_desc_t *md)
 {
     dnnl_memory_desc_t wanted;
     return md->ndims == 4 && md->dims[1] % CPU_HALF == 0 &&
@@ -147,7 +146,7 @@ winograd_of(const struct leat_node *node, const dnnl_memory_desc_t *source_md, c
         .height = source[2], .width = source[3], .out_height = result[2], .out_width = result[3],
         .pad_top = window[4], .pad_left = window[5],
         .add = node->fused_add != LEAT_VALUE_NONE, .least = least_of(node), .most = most_of(node),
-        .lanes = cpu_winograd_lanes(), .blocked = result_md->format_desc.blocking.inner_nblks != 0,
+        .blocked = result_md->format_desc.blocking.inner_nblks != 0,
     };
 }
 
@@ -387,7 +386,7 @@ pack_depthwise(const struct leat_value *weights, void *ret_packed)
 static void
 pack_winograd(const struct leat_value *weights, void *ret_packed)
 {
-    cpu_winograd_pack(weights->data, weights->dims[1], weights->dims[0], cpu_winograd_lanes(), ret_packed);
+    cpu_winograd_pack(weights->data, weights->dims[1], weights->dims[0], ret_packed);
 }
 
 /* What all kernels ask for. */
@@ -412,10 +411,10 @@ fits_avx512(const struct cpu_conv *conv)
 static bool
 suits_winograd(const struct cpu_builder *b, const struct cpu_conv *conv, const int64_t *window)
 {
-    const int64_t *result = conv->result->dims, lanes = cpu_winograd_lanes();
+    const int64_t *result = conv->result->dims, lanes = cpu_vector_lanes();
     const int64_t tiles = result[0] * ((result[2] + 3) / 4) * ((result[3] + 3) / 4);
     const bool last = cpu_has_channels_last(conv->source) && cpu_has_channels_last(conv->result);
-    const bool blocked = lanes == CPU_HALF && has_channel_blocks(conv->source) && has_channel_blocks(conv->result);
+    const bool blocked = lanes == CPU_HALF && cpu_has_channel_blocks(conv->source) && cpu_has_channel_blocks(conv->result);
 
     return lanes > 0 && (last || blocked) && conv->source->dims[1] % lanes == 0 && result[1] % lanes == 0 &&
            leat_node_int(b->node, "group", 1) == 1 && smooth_of(b->node) == LEAT_ACTIVATION_NONE &&
@@ -713,7 +712,9 @@ enum leat_status
 cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product)
 {
     const struct leat_node *node = b->node;
-    const int64_t wide = (int64_t)leat_round_up((uint64_t)product->columns, CPU_LANES); /* with columns that nobody asked for */
+    const int64_t lanes = cpu_vector_lanes();
+    const int64_t wide = /* with columns that nobody asked for */
+        (int64_t)leat_round_up((uint64_t)product->columns, lanes > 0 ? (uint64_t)lanes : 1);
     const dnnl_memory_desc_t none = {.ndims = 0}, value_md = cpu_value_md(leat_node_output(b->graph, node, 0));
     const dnnl_memory_desc_t source = pixels_md(product->rows, product->inner), result = pixels_md(product->rows, wide);
     const int64_t window[6] = {1, 1, 1, 1, 0, 0};
@@ -722,7 +723,7 @@ cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product)
     struct cpu_step *step;
     uint32_t plain, output;
 
-    if (!cpu_has_avx512() || product->columns == 1 ||
+    if (lanes == 0 || product->columns == 1 ||
         cpu_direct_weights_bytes(&parameters) <= POINT_WEIGHTS_BYTES ||
         (product->columns != wide && (parameters.add || product->columns < WIDENED_LEAST)) ||
         (node->fused_activation > LEAT_ACTIVATION_CLIP && !cpu_activation_runs_here(node->fused_activation))) {

@@ -312,6 +312,8 @@ struct cpu_conv {
 };
 /* f32, 4 axes, the channels of a pixel side by side. */
 bool cpu_has_channels_last(const dnnl_memory_desc_t *md);
+/* f32, 4 axes, whole blocks of 8 channels, as vectors of AVX2 are. */
+bool cpu_has_channel_blocks(const dnnl_memory_desc_t *md);
 /* On a kernel of our own, where one is faster than oneDNN's. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_own_conv(struct cpu_builder *b, const struct cpu_conv *conv);
 /* The same of the first one where others multiply whole numbers of 8 bits: in 16 bits. */

@@ -6,6 +6,7 @@
 
 #include "base/align.h"
 #include "kernels/cpu/direct.h"
+#include "kernels/cpu/direct_kernel.h"
 #include "kernels/cpu/exponential.h"
 
 enum {
@@ -205,7 +206,7 @@ multiply(const struct work *w, const struct units *u, int64_t count, int64_t inn
                                     .least = -INFINITY, .most = INFINITY};
     const int64_t first = u->first / CPU_LANES;
 
-    cpu_direct_multiply(&gate, w->rows, count, weights, bias, first, first + u->vectors, result);
+    cpu_direct_avx512.multiply(&gate, w->rows, count, weights, bias, first, first + u->vectors, result);
 }
 
 /* The product of a GRU with reset_after keeps its bias to itself. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Squeeze-and-excite's product: a factor for each channel of each item, the activations with channels last; f32, bf16, or whole
- * numbers where those are read.
+ * Squeeze-and-excite's product: a factor for each channel of each item. With AVX-512 the activations have channels last and are
+ * f32, bf16, or whole numbers where those are read; with AVX2 they are f32, in blocks of 8 channels.
  */
 #include <string.h>
 
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/portion.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/program.h"
@@ -143,6 +144,47 @@ scale(const struct cpu_call *call)
     return LEAT_OK;
 }
 
+/* args as above; blocks of dims[0] * dims[1] pixels of CPU_HALF channels. */
+CPU_AVX2 static void
+scale_blocks_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const size_t floats = (size_t)(call->step->dims[0] * call->step->dims[1]) * CPU_HALF;
+    const float *x = call->pointers[0], *factors = call->pointers[1];
+    float *y = call->pointers[2];
+
+    for (size_t block = begin; block < end; block++) {
+        const __m256 by = _mm256_loadu_ps(factors + block * CPU_HALF);
+        for (size_t i = block * floats; i < (block + 1) * floats; i += CPU_HALF) {
+            _mm256_storeu_ps(y + i, _mm256_mul_ps(_mm256_loadu_ps(x + i), by));
+        }
+    }
+}
+
+static enum leat_status
+scale_blocks(const struct cpu_call *call)
+{
+    const struct cpu_step *step = call->step;
+    const size_t floats = (size_t)(step->dims[0] * step->dims[1]) * CPU_HALF;
+
+    cpu_share(call, scale_blocks_part, step->outer * step->inner / CPU_HALF, SHARED_LEAST / floats + 1);
+    return LEAT_OK;
+}
+
+typedef enum leat_status (*kernel)(const struct cpu_call *call);
+
+/* NULL where there is none for that layout. */
+static kernel
+kernel_for(const dnnl_memory_desc_t *md)
+{
+    dnnl_memory_desc_t as_f32 = *md;
+
+    as_f32.data_type = dnnl_f32;
+    if (cpu_has_avx512() && (md->data_type == dnnl_f32 || md->data_type == dnnl_bf16) && cpu_has_channels_last(&as_f32)) {
+        return scale;
+    }
+    return cpu_has_avx2() && cpu_has_channel_blocks(md) ? scale_blocks : NULL;
+}
+
 enum leat_status
 cpu_lower_scale(struct cpu_builder *b, uint32_t value, uint32_t factors)
 {
@@ -153,16 +195,16 @@ cpu_lower_scale(struct cpu_builder *b, uint32_t value, uint32_t factors)
     struct cpu_stored stored = {.scale = 1};
 
     if (x->rank != 4 || by->rank != 4 || by->dims[0] != x->dims[0] || by->dims[1] != x->dims[1] || by->dims[2] != 1 ||
-        by->dims[3] != 1 || !__builtin_cpu_supports("avx512f")) {
+        by->dims[3] != 1) {
         return LEAT_AGAIN;
     }
     enum leat_status status = cpu_best(b, value, &args[0].tensor);
     if (status != LEAT_OK) {
         return status;
     }
-    dnnl_memory_desc_t md = b->program->tensors[args[0].tensor].md, as_f32 = md;
-    as_f32.data_type = dnnl_f32;
-    if ((md.data_type != dnnl_f32 && md.data_type != dnnl_bf16) || !cpu_has_channels_last(&as_f32)) {
+    dnnl_memory_desc_t md = b->program->tensors[args[0].tensor].md;
+    const kernel run = kernel_for(&md);
+    if (run == NULL || (whole && run != scale)) {
         return LEAT_AGAIN;
     }
     if (whole) {
@@ -178,7 +220,7 @@ cpu_lower_scale(struct cpu_builder *b, uint32_t value, uint32_t factors)
     if (status == LEAT_OK) {
         b->program->tensors[args[2].tensor].scale = stored.scale;
         b->program->tensors[args[2].tensor].zero = stored.zero;
-        status = cpu_add_kernel(b, scale, args, 3, &step);
+        status = cpu_add_kernel(b, run, args, 3, &step);
     }
     if (status == LEAT_OK) {
         step->outer = (size_t)x->dims[0];

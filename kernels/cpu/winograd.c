@@ -18,17 +18,10 @@ enum {
     LANES_MAX = 16,
 };
 
-int64_t
-cpu_winograd_lanes(void)
-{
-    return cpu_has_avx512() ? 16 : cpu_has_avx2() ? 8 : 0;
-}
-
 static const struct cpu_winograd_stages *
-stages_of(int64_t lanes)
+stages_here(void)
 {
-    LEAT_ASSERT(lanes == 16 || lanes == 8);
-    return lanes == 16 ? &cpu_winograd_avx512 : &cpu_winograd_avx2;
+    return cpu_has_avx512() ? &cpu_winograd_avx512 : &cpu_winograd_avx2;
 }
 
 /* ---- Weights ---------------------------------------------------------------------------------------- */
@@ -46,9 +39,9 @@ cpu_winograd_weights_bytes(int64_t inputs, int64_t outputs)
 }
 
 void
-cpu_winograd_pack(const float *weights, int64_t inputs, int64_t outputs, int64_t lanes, float *ret_packed)
+cpu_winograd_pack(const float *weights, int64_t inputs, int64_t outputs, float *ret_packed)
 {
-    stages_of(lanes)->pack(weights, inputs, outputs, ret_packed);
+    stages_here()->pack(weights, inputs, outputs, ret_packed);
 }
 
 /* ---- Tiles ------------------------------------------------------------------------------------------ */
@@ -86,7 +79,7 @@ cpu_winograd_run(const struct cpu_winograd *conv, const float *source, const flo
     const struct cpu_winograd_blocking b = blocking_of(conv);
     const int64_t begin = b.tiles * member / members, end = b.tiles * (member + 1) / members;
     const int64_t groups = groups_of(conv->outputs);
-    const struct cpu_winograd_stages *stages = stages_of(conv->lanes);
+    const struct cpu_winograd_stages *stages = stages_here();
     const float *end_of_weights = packed + groups * POINTS * conv->inputs * GROUP;
     float *inputs = scratch, *products = inputs + POINTS * b.input_plane;
     float *zeros = products + POINTS * b.product_plane, *sink = zeros + LANES_MAX;
@@ -99,8 +92,8 @@ cpu_winograd_run(const struct cpu_winograd *conv, const float *source, const flo
             const float *weights = packed + group * POINTS * conv->inputs * GROUP;
             const int64_t rest = conv->outputs - group * GROUP, outputs = rest < GROUP ? rest : GROUP;
             for (int64_t point = 0; point < POINTS; point++) {
-                for (int64_t c = 0; c < conv->inputs; c += CPU_CHANNELS) {
-                    const int64_t left = conv->inputs - c, channels = left < CPU_CHANNELS ? left : CPU_CHANNELS;
+                for (int64_t c = 0; c < conv->inputs; c += CPU_WINOGRAD_CHANNELS) {
+                    const int64_t left = conv->inputs - c, channels = left < CPU_WINOGRAD_CHANNELS ? left : CPU_WINOGRAD_CHANNELS;
                     const float *next = weights + channels * GROUP;
                     stages->multiply(inputs + point * b.input_plane + c, conv->inputs, channels, weights,
                                      next < end_of_weights ? next : packed, c == 0, count, outputs,

@@ -5,6 +5,7 @@
  * Source     Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016, section 4.3: F(4x4,
  *            3x3), tile by tile. Points of interpolation are 0, +-sqrt(1/2), +-sqrt(2) and infinity instead of its
  *            0, +-1, +-2 and infinity: the transforms then have no large coefficients.
+ * Vectors    Of AVX-512, else of AVX2: cpu_vector_lanes() is not 0.
  * Shapes     source f32[items][height][width][inputs], result f32[items][out_height][out_width][outputs], weights
  *            f32[outputs][inputs][3][3], bias f32[outputs] or NULL. Blocked: source
  *            f32[items][inputs / lanes][height][width][lanes], and so the result.
@@ -21,20 +22,16 @@
 #include <stdint.h>
 
 struct cpu_winograd {
-    int64_t items, inputs, outputs; /* channels are multiples of `lanes` */
+    int64_t items, inputs, outputs; /* channels are multiples of cpu_vector_lanes() */
     int64_t height, width, out_height, out_width;
     int64_t pad_top, pad_left; /* 0 to 2; what is missing below and to the right is zero as well */
     bool add;                  /* to what the result's place holds */
     float least, most;         /* then clamped to these */
-    int64_t lanes;             /* floats of a vector: 16 with AVX-512, 8 with AVX2 */
     bool blocked;
 };
 
-/* Of the widest vectors that this CPU has the instructions for, or 0. */
-int64_t cpu_winograd_lanes(void);
-
 size_t cpu_winograd_weights_bytes(int64_t inputs, int64_t outputs);
-void cpu_winograd_pack(const float *weights, int64_t inputs, int64_t outputs, int64_t lanes, float *ret_packed);
+void cpu_winograd_pack(const float *weights, int64_t inputs, int64_t outputs, float *ret_packed);
 
 /* Of one member. */
 size_t cpu_winograd_scratch_bytes(const struct cpu_winograd *conv);

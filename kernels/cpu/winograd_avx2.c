@@ -1,4 +1,3 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define CPU_VECTOR_BITS 256
-#define WINOGRAD_STAGES cpu_winograd_avx2
 #include "kernels/cpu/winograd_body.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kernels/cpu/winograd_body.h - the stages of winograd_stages.h in vectors of CPU_VECTOR_BITS. Included by one file for each
- * width, which names them by WINOGRAD_STAGES.
+ * width.
  */
 #include <string.h>
 
@@ -121,8 +121,8 @@ pack(const float *weights, int64_t inputs, int64_t outputs, float *ret_packed)
     for (int64_t o = 0; o < outputs; o += LANES) {
         float *group = ret_packed + o / GROUP * POINTS * inputs * GROUP;
         for (int64_t i = 0; i < inputs; i++) {
-            const int64_t begin = i / CPU_CHANNELS * CPU_CHANNELS, left = inputs - begin;
-            const int64_t channels = left < CPU_CHANNELS ? left : CPU_CHANNELS;
+            const int64_t begin = i / CPU_WINOGRAD_CHANNELS * CPU_WINOGRAD_CHANNELS, left = inputs - begin;
+            const int64_t channels = left < CPU_WINOGRAD_CHANNELS ? left : CPU_WINOGRAD_CHANNELS;
             float *to = group + begin * GROUP + (o % GROUP / PANEL * channels + i - begin) * PANEL + o % PANEL;
             half_floats low[POINTS], high[POINTS];
             transform_outputs(weights + o * from + i * 9, from, low);
@@ -358,5 +358,4 @@ scatter(const struct cpu_winograd *conv, const struct cpu_winograd_blocking *b, 
     }
 }
 
-
-const struct cpu_winograd_stages WINOGRAD_STAGES = {pack, gather, multiply, scatter};
+const struct cpu_winograd_stages CPU_SIZED(cpu_winograd) = {pack, gather, multiply, scatter};

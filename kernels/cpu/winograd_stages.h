@@ -11,7 +11,8 @@ enum {
     CPU_WINOGRAD_TILE = 4,                     /* results of a tile, a side */
     CPU_WINOGRAD_SEEN = CPU_WINOGRAD_TILE + 2, /* of the source, a side */
     CPU_WINOGRAD_POINTS = CPU_WINOGRAD_SEEN * CPU_WINOGRAD_SEEN,
-    CPU_WINOGRAD_GROUP = 64, /* outputs that are multiplied and written before the next ones */
+    CPU_WINOGRAD_GROUP = 64,     /* outputs that are multiplied and written before the next ones */
+    CPU_WINOGRAD_CHANNELS = 128, /* inputs that are multiplied at a time */
 };
 
 /* How the work is cut: blocks of tiles that go through all three stages while they are in the cache. */
@@ -24,7 +25,7 @@ struct cpu_winograd_blocking {
 
 struct cpu_winograd_stages {
     /*
-     * [groups][points][parts of CPU_CHANNELS inputs][panels of the group][inputs of the part][CPU_PANEL], with zeros behind
+     * [groups][points][parts of CPU_WINOGRAD_CHANNELS inputs][panels of the group][inputs of the part][CPU_PANEL], with zeros behind
      * the last output. Nothing of it is read soon: whole lines go past the caches, of which the points of an input would
      * share one set.
      */
