@@ -109,6 +109,7 @@ enum leat_activation {
     LEAT_ACTIVATION_GELU_TANH,  /* x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
     LEAT_ACTIVATION_LEAKY_RELU, /* slope x below 0, else x */
 };
+#define LEAT_ACTIVATION_COUNT (LEAT_ACTIVATION_LEAKY_RELU + 1) /* no enumerator: a switch over all of them needs no case for it */
 
 struct leat_node {
     const struct leat_op *op;

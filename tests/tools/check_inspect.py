@@ -149,6 +149,24 @@ def check_files():
     return lenet, seen, shorter["after"]["flop"]
 
 
+def check_networks():
+    """Each network that the engine runs, at its nominal lengths, in both forms: every node is in either, with what was fused."""
+    os.mkdir("zoo")
+    subprocess.run([zoo, "write", "--all", "--size", "test", "-o", "zoo"], check=True, stdout=subprocess.DEVNULL)
+    listed = json.loads(subprocess.run([zoo, "list", "--size", "test", "--json"], check=True, capture_output=True).stdout)
+    fused = set()
+    for model in listed["models"]:
+        free = {dim for one in model["inputs"] for dim in one["dims"][1:]} & model["symbols"].keys()
+        lengths = [f"--dim={name}={model['symbols'][name]}" for name in free]
+        arguments = [f"zoo/{model['name']}.onnx", "--runs", "1", *lengths]
+        table, seen = run("model", "inspect", *arguments), inspect(*arguments)
+        for when in ("before", "after"):
+            operators = {node["op"] for node in seen[when]["nodes"]}
+            fused.update(operators)
+            assert operators <= set(table.split()), (model["name"], operators)
+    assert {"Conv+Relu", "Conv+Clip", "Conv+Swish", "Conv+HardSwish", "Conv+LeakyRelu"} <= fused, fused
+
+
 def check_daemon(lenet, seen, shorter):
     os.environ["LEAT_SOCKET"] = os.path.abspath("leat.sock")
     with open("leat.yaml", "w") as file:
@@ -183,5 +201,6 @@ def check_daemon(lenet, seen, shorter):
 
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
+    check_networks()
     check_daemon(*check_files())
     os.chdir("/")

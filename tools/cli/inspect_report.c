@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "base/align.h"
 #include "kernels/op.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/inspect.h"
@@ -16,9 +17,21 @@ rate(double amount, double ns)
 static const char *
 fused_text(const struct leat_node *node, char *text, size_t bytes)
 {
-    static const char *const activations[] = {"", "+Relu", "+Clip", "+Sigmoid", "+Tanh", "+Swish", "+HardSwish", "+Gelu", "+Gelu"};
+    static const char *const activations[] = {
+        [LEAT_ACTIVATION_NONE] = "",
+        [LEAT_ACTIVATION_RELU] = "+Relu",
+        [LEAT_ACTIVATION_CLIP] = "+Clip",
+        [LEAT_ACTIVATION_SIGMOID] = "+Sigmoid",
+        [LEAT_ACTIVATION_TANH] = "+Tanh",
+        [LEAT_ACTIVATION_SWISH] = "+Swish",
+        [LEAT_ACTIVATION_HARD_SWISH] = "+HardSwish",
+        [LEAT_ACTIVATION_GELU] = "+Gelu",
+        [LEAT_ACTIVATION_GELU_TANH] = "+Gelu",
+        [LEAT_ACTIVATION_LEAKY_RELU] = "+LeakyRelu",
+    };
+    _Static_assert(LEAT_COUNT_OF(activations) == LEAT_ACTIVATION_COUNT, "each has a name");
 
-    LEAT_ASSERT((size_t)node->fused_activation < sizeof(activations) / sizeof(activations[0]));
+    LEAT_ASSERT((uint32_t)node->fused_activation < LEAT_ACTIVATION_COUNT);
     (void)snprintf(text, bytes, "%s%s%s", node->op->name, node->fused_add != LEAT_VALUE_NONE ? "+Add" : "",
                    activations[node->fused_activation]);
     return text;
