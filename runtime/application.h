@@ -15,6 +15,7 @@
 #include <leat/leat.h>
 
 #include "kernels/backend.h"
+#include "kernels/made_inputs.h"
 #include "runtime/central_queue.h"
 #include "runtime/histogram.h"
 #include "runtime/instances.h"
@@ -55,7 +56,7 @@ struct leat_variant {
     uint32_t accuracy_ppm;
     uint64_t item_bytes[LEAT_TENSORS_MAX];
     uint32_t dtypes[LEAT_TENSORS_MAX];
-    int64_t index_ends[LEAT_TENSORS_MAX]; /* of inputs, see leat_graph_index_ends() */
+    struct leat_made_range made_ranges[LEAT_TENSORS_MAX]; /* of inputs, see leat_graph_made_ranges() */
     uint32_t tensor_count, input_count; /* inputs come first */
     uint32_t size_count; /* that an answer tells of each item; times items_max at most LEAT_SIZES_MAX */
     bool one_by_one;     /* a batch is run item by item */

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "kernels/cpu/calibrate.h"
 #include "kernels/graph.h"
-#include "kernels/index_ends.h"
+#include "kernels/made_inputs.h"
 #include "kernels/sequence.h"
 #include "runtime/memory.h"
 
@@ -539,13 +539,16 @@ read_options(const struct leat_variant_source *source, struct leat_variant *vari
     return status;
 }
 
-/* What runs that nobody asked for, those that measure and warm up, take for indices. */
+/*
+ * What runs that nobody asked for, those that measure and warm up, take for indices, lengths and counts. It is the same at
+ * all lengths of a sequence: what is along one takes no sequence_lens (kernels/padding/rules.c).
+ */
 static enum leat_status
-find_tables(struct leat_variant *variant, const struct graphs *graphs)
+find_ranges(struct leat_variant *variant, const struct graphs *graphs)
 {
     const struct leat_graph *graph =
         graphs->sequence != NULL ? graphs->sequence->graphs[graphs->sequence->length_count - 1] : graphs->graph;
-    return graph != NULL ? leat_graph_index_ends(graph, variant->index_ends) : LEAT_OK;
+    return graph != NULL ? leat_graph_made_ranges(graph, variant->made_ranges) : LEAT_OK;
 }
 
 /* Imports the file again for each copy: what a backend uses as it is, like large tables, must lie on the node too. */
@@ -564,7 +567,7 @@ load_model(const struct leat_variant_source *source, struct leat_variant *varian
         status = set_ranges(variant, graphs.sequence->graphs[l]);
     }
     if (status == LEAT_OK) {
-        status = find_tables(variant, &graphs);
+        status = find_ranges(variant, &graphs);
     }
     if (status == LEAT_OK) {
         status = give(source, variant, &given);
@@ -630,7 +633,7 @@ load_copy(const struct leat_variant_source *source, struct leat_variant *variant
         shorter->items_bound = variant->items_bound;
         memcpy(shorter->item_bytes, variant->item_bytes, sizeof(shorter->item_bytes));
         memcpy(shorter->dtypes, variant->dtypes, sizeof(shorter->dtypes));
-        memcpy(shorter->index_ends, variant->index_ends, sizeof(shorter->index_ends));
+        memcpy(shorter->made_ranges, variant->made_ranges, sizeof(shorter->made_ranges));
         shorter->copies[c].model = copy->model;
         status = build_plans(source, shorter, &shorter->copies[c], loaded);
         status = status == LEAT_OK ? status : leat_err_prefix(status, "length %u", shorter->length);

@@ -109,11 +109,11 @@ uint32_t leat_variant_plan_items(const struct leat_variant *variant, uint32_t bu
 
 /*
  * Adds the points of a team of so many cores. Where the backend knows the times by itself, of every size that profiles have a
- * knot for; else each plan is run on indices that are drawn anew each time from all rows of the model's tables, with zeros
- * beside them; where the model refuses that, on zeros, and where it refuses those, on ones: LEAT_ERR_SHAPE where it refuses
- * all. All plans take turns, so that a machine that stalls for a moment spoils a few runs of each instead of all of one; a
- * plan whose first run took less than a tenth of a second is run five times at least. See leat_measured_summarise for what
- * becomes of runs that were held up.
+ * knot for; else each plan is run on what kernels/made_inputs.h says of indices, drawn anew each time, of lengths and of
+ * counts, with zeros beside them; where the model refuses that, on zeros, and where it refuses those, on ones:
+ * LEAT_ERR_SHAPE where it refuses all. All plans take turns, so that a machine that stalls for a moment spoils a few runs
+ * of each instead of all of one; a plan whose first run took less than a tenth of a second is run five times at least. See
+ * leat_measured_summarise for what becomes of runs that were held up.
  */
 LEAT_MUST_CHECK enum leat_status leat_variant_measure(const struct leat_variant *variant, uint32_t worker_class,
                                                       const char *class_name, uint32_t cores,

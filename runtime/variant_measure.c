@@ -5,6 +5,7 @@
 
 #include "base/align.h"
 #include "base/clock.h"
+#include "kernels/made_inputs.h"
 #include "kernels/team.h"
 #include "runtime/log.h"
 #include "runtime/variant.h"
@@ -34,20 +35,14 @@ struct cell {
     uint64_t spent_ns;
 };
 
-/* What inputs are; where the model refuses it, the next. */
-enum filling {
-    DRAWN, /* indices from whole tables, anew for each run, for those of one are in the caches in the next; zeros beside them */
-    ZEROS,
-    ONES,
-};
-
 /* What a run needs, for the largest batch. */
 struct payload {
     void *scratch;
     unsigned char *tensors[LEAT_TENSORS_MAX];
     uint32_t items;
-    enum filling filling;
-    uint64_t drawn; /* indices so far */
+    enum leat_filling filling; /* drawn anew for each run, for the rows of one draw are in the caches in the next */
+    uint64_t drawn; /* numbers so far */
+    bool varies;    /* from one draw to the next */
 };
 
 uint32_t
@@ -84,17 +79,6 @@ most_scratch_bytes(const struct leat_variant *variant)
     return most;
 }
 
-static bool
-has_indices(const struct leat_variant *variant)
-{
-    for (uint32_t t = 0; t < variant->input_count; t++) {
-        if (variant->index_ends[t] > 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static enum leat_status
 make_payload(const struct leat_variant *variant, size_t scratch_bytes, uint32_t items, struct payload *ret_payload)
 {
@@ -115,7 +99,12 @@ make_payload(const struct leat_variant *variant, size_t scratch_bytes, uint32_t 
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to measure a batch of %u", items);
     }
     payload.items = items;
-    payload.filling = has_indices(variant) ? DRAWN : ZEROS;
+    payload.filling = LEAT_FILLING_ZEROS;
+    for (uint32_t t = 0; t < variant->input_count; t++) {
+        const struct leat_made_range range = variant->made_ranges[t];
+        payload.filling = range.end > 0 ? LEAT_FILLING_DRAWN : payload.filling;
+        payload.varies = payload.varies || range.end - range.least > 1;
+    }
     *ret_payload = payload;
     return LEAT_OK;
 }
@@ -126,60 +115,14 @@ elements_of(const struct leat_variant *variant, uint32_t t, uint32_t items)
     return (size_t)(variant->item_bytes[t] * items) / leat_dtype_bytes(variant->dtypes[t]);
 }
 
-/* Number n is a hash of n: all runs of a payload are the same in each life of a model. */
-static int64_t
-draw_below(int64_t end, uint64_t n)
-{
-    uint64_t x = n * UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (int64_t)((x >> 32) % (uint64_t)end);
-}
-
+/* Of other inputs nothing is known: they are as they were made. */
 static void
-draw_indices(const struct leat_variant *variant, uint32_t items, struct payload *payload)
+draw_inputs(const struct leat_variant *variant, uint32_t items, struct payload *payload)
 {
     for (uint32_t t = 0; t < variant->input_count; t++) {
-        const int64_t end = variant->index_ends[t];
-        for (size_t i = 0; end > 0 && i < elements_of(variant, t, items); i++) {
-            const int64_t index = draw_below(end, payload->drawn++);
-            if (variant->dtypes[t] == LEAT_DTYPE_I32) {
-                ((int32_t *)(void *)payload->tensors[t])[i] = (int32_t)index;
-            } else {
-                ((int64_t *)(void *)payload->tensors[t])[i] = index;
-            }
-        }
-    }
-}
-
-static void
-fill_with_zeros(const struct leat_variant *variant, struct payload *payload)
-{
-    for (uint32_t t = 0; t < variant->tensor_count; t++) {
-        memset(payload->tensors[t], 0, (size_t)(variant->item_bytes[t] * payload->items));
-    }
-}
-
-static void
-fill_with_ones(const struct leat_variant *variant, struct payload *payload)
-{
-    static const float f32 = 1;
-    static const double f64 = 1;
-    static const uint16_t f16 = 0x3c00, bf16 = 0x3f80;
-    static const uint64_t whole = 1; /* little endian */
-
-    for (uint32_t t = 0; t < variant->tensor_count; t++) {
-        const size_t bytes = leat_dtype_bytes(variant->dtypes[t]), elements = elements_of(variant, t, payload->items);
-        const void *one = &whole;
-        switch (variant->dtypes[t]) {
-        case LEAT_DTYPE_F32: one = &f32; break;
-        case LEAT_DTYPE_F64: one = &f64; break;
-        case LEAT_DTYPE_F16: one = &f16; break;
-        case LEAT_DTYPE_BF16: one = &bf16; break;
-        default: break;
-        }
-        for (size_t i = 0; i < elements; i++) {
-            memcpy(payload->tensors[t] + i * bytes, one, bytes);
+        if (variant->made_ranges[t].end > 0) {
+            leat_made_fill(LEAT_FILLING_DRAWN, variant->dtypes[t], variant->made_ranges[t], elements_of(variant, t, items),
+                           &payload->drawn, payload->tensors[t]);
         }
     }
 }
@@ -188,16 +131,15 @@ fill_with_ones(const struct leat_variant *variant, struct payload *payload)
 static void
 fill_otherwise(const struct leat_variant *variant, struct payload *payload)
 {
-    static const char *const names[] = {[DRAWN] = "drawn indices", [ZEROS] = "zeros", [ONES] = "ones"};
+    const enum leat_filling next = payload->filling + 1;
 
-    leat_log(LEAT_LOG_INFO, "model '%s' is tried on %s, for it refuses %s: %s", variant->name, names[payload->filling + 1],
-             names[payload->filling], leat_error_text());
-    payload->filling++;
-    if (payload->filling == ZEROS) {
-        fill_with_zeros(variant, payload);
-    } else {
-        fill_with_ones(variant, payload);
+    leat_log(LEAT_LOG_INFO, "model '%s' is tried on %s, for it refuses %s: %s", variant->name, leat_filling_text(next),
+             leat_filling_text(payload->filling), leat_error_text());
+    for (uint32_t t = 0; t < variant->input_count; t++) {
+        leat_made_fill(next, variant->dtypes[t], variant->made_ranges[t], elements_of(variant, t, payload->items),
+                       &payload->drawn, payload->tensors[t]);
     }
+    payload->filling = next;
 }
 
 static struct leat_segment
@@ -224,13 +166,13 @@ run_once(const struct leat_variant *variant, const struct leat_plan *plan, uint3
         if (status != LEAT_OK) {
             fill_otherwise(variant, payload);
         }
-        if (payload->filling == DRAWN) {
-            draw_indices(variant, items, payload);
+        if (payload->filling == LEAT_FILLING_DRAWN) {
+            draw_inputs(variant, items, payload);
         }
         start_ns = leat_monotonic_ns();
         status = variant->backend->plan_run(plan, &segment, 1, payload->scratch, team);
         took_ns = leat_monotonic_ns() - start_ns;
-    } while (status == LEAT_ERR_SHAPE && payload->filling != ONES);
+    } while (status == LEAT_ERR_SHAPE && payload->filling != LEAT_FILLING_ONES);
     if (status != LEAT_OK) {
         return leat_err_prefix(status, status == LEAT_ERR_SHAPE ? "batch of %u, of zeros and of ones" : "batch of %u", items);
     }
@@ -392,6 +334,13 @@ leat_variant_warm(const struct leat_variant *variant, uint32_t first_copy, uint3
     return status;
 }
 
+/* Whether another draw names others. */
+static bool
+varies(const struct payload *payload)
+{
+    return payload->filling == LEAT_FILLING_DRAWN && payload->varies;
+}
+
 /* One plan, as often as its payload asks for. */
 static enum leat_status
 warm_plan(const struct leat_variant *variant, struct leat_worker *worker, uint32_t bucket, uint64_t until_ns,
@@ -403,15 +352,15 @@ warm_plan(const struct leat_variant *variant, struct leat_worker *worker, uint32
     const uint32_t draws = WARM_DRAWS / items > WARM_LEAST ? WARM_DRAWS / items : WARM_LEAST;
     enum leat_status status = LEAT_OK;
 
-    for (uint32_t done = 0; done < (payload->filling == DRAWN ? draws : 1u) && status == LEAT_OK;) {
-        if (payload->filling == DRAWN) {
-            draw_indices(variant, items, payload);
+    for (uint32_t done = 0; done < (varies(payload) ? draws : 1u) && status == LEAT_OK;) {
+        if (payload->filling == LEAT_FILLING_DRAWN) {
+            draw_inputs(variant, items, payload);
         }
         status = leat_monotonic_ns() < until_ns ? leat_worker_warm(worker, variant->backend, plan, &segment, until_ns)
                                                 : LEAT_AGAIN;
         done += status == LEAT_OK;
         *runs += status == LEAT_OK;
-        if (status == LEAT_ERR_SHAPE && payload->filling != ONES) {
+        if (status == LEAT_ERR_SHAPE && payload->filling != LEAT_FILLING_ONES) {
             fill_otherwise(variant, payload);
             status = LEAT_OK;
         }

@@ -3,8 +3,8 @@
  * Goal     A variant has one copy per node, each in that node's memory and each giving the same answers; profiles
  *          are measured per worker class, with percentiles that a stall of the machine does not spoil, and not where they
  *          are known of such a machine, or the backend knows them; what is run to measure or to warm up looks up rows of whole
- *          tables, other ones each time; the largest batch is chosen by what batches take; what cannot be loaded says which
- *          model and why.
+ *          tables, other ones each time, and has sequences of full length; the largest batch is chosen by what batches
+ *          take; what cannot be loaded says which model and why.
  * Method   A network of leat-zoo on the cpu backend for two nodes (the second need not exist) and three classes.
  */
 #include <stdarg.h>
@@ -496,26 +496,46 @@ spy_on(struct leat_variant *variant, int64_t refused)
     memset(&spied, 0, sizeof(spied));
     spied.backend = leat_backend_cpu;
     spied.backend.plan_run = spy;
-    spied.end = variant->index_ends[0];
+    spied.end = variant->made_ranges[0].end;
     spied.refused = refused;
     variant->backend = &spied.backend;
+}
+
+static struct leat_worker *
+start_worker(void)
+{
+    static struct leat_bell dispatcher_bell; /* nobody sleeps at it */
+    static struct leat_shared_tables tables;
+    const struct leat_worker_options options = {
+        .core_count = 1, .tables = &tables, .dispatcher_bell = &dispatcher_bell, .dispatcher_event = -1};
+    struct leat_worker *worker;
+
+    leat_clock_init(&tables.clock);
+    EXPECT(leat_worker_create(&options, &worker) == LEAT_OK && leat_worker_start(worker) == LEAT_OK);
+    EXPECT(leat_worker_reserve(worker, 4096) == LEAT_OK);
+    return worker;
+}
+
+/* How many runs that takes on a worker, of one item. */
+static uint32_t
+warm_alone(const struct leat_variant *variant)
+{
+    struct leat_worker *worker = start_worker();
+    uint32_t runs;
+
+    EXPECT(leat_variant_warm_worker(variant, worker, 0, 1, UINT64_C(1) << 60, &runs) == LEAT_OK);
+    leat_worker_stop(worker);
+    leat_worker_destroy(worker);
+    return runs;
 }
 
 /* On a worker: other rows in each run, and all begin in time; what the model refuses is told, and something else tried. */
 static void
 test_warm_worker(struct leat_variant *shadow)
 {
-    static struct leat_bell dispatcher_bell; /* nobody sleeps at it */
-    static struct leat_shared_tables tables;
-    const struct leat_worker_options options = {
-        .core_count = 1, .tables = &tables, .dispatcher_bell = &dispatcher_bell, .dispatcher_event = -1};
     const uint64_t for_ever_ns = UINT64_C(1) << 60;
-    struct leat_worker *worker;
+    struct leat_worker *worker = start_worker();
     uint32_t runs;
-
-    leat_clock_init(&tables.clock);
-    EXPECT(leat_worker_create(&options, &worker) == LEAT_OK && leat_worker_start(worker) == LEAT_OK);
-    EXPECT(leat_worker_reserve(worker, 4096) == LEAT_OK);
 
     spy_on(shadow, INT64_MAX);
     EXPECT(leat_variant_warm_worker(shadow, worker, 0, 1, for_ever_ns, &runs) == LEAT_OK);
@@ -535,7 +555,7 @@ test_warm_worker(struct leat_variant *shadow)
     spy_on(shadow, 1);
     EXPECT(leat_variant_warm_worker(shadow, worker, 0, 1, for_ever_ns, &runs) == LEAT_OK);
     EXPECT(runs == 1 && spied.runs == 1 && spied.rows == 1);
-    EXPECT(strstr(logged, "is tried on zeros, for it refuses drawn indices: row ") != NULL);
+    EXPECT(strstr(logged, "is tried on zeros, for it refuses drawn numbers: row ") != NULL);
     spy_on(shadow, 0);
     EXPECT(leat_variant_warm_worker(shadow, worker, 0, 1, for_ever_ns, &runs) == LEAT_ERR_SHAPE && runs == 0);
     EXPECT(strcmp(leat_error_text(), "row 1") == 0);
@@ -558,7 +578,7 @@ test_indices(void)
         .name = "ncf", .backend = "cpu", .onnx = file, .onnx_bytes = size, .items_max = ITEMS_MOST};
     EXPECT(leat_variant_load(&source, &loaded) == LEAT_OK);
     struct leat_variant shadow = *loaded.variant;
-    EXPECT(shadow.dtypes[0] == LEAT_DTYPE_I64 && shadow.index_ends[0] > 8 && shadow.index_ends[0] <= ROWS_MAX);
+    EXPECT(shadow.dtypes[0] == LEAT_DTYPE_I64 && shadow.made_ranges[0].end > 8 && shadow.made_ranges[0].end <= ROWS_MAX);
 
     spy_on(&shadow, INT64_MAX);
     EXPECT(leat_variant_measure(&shadow, 0, "", 1, &measured) == LEAT_OK);
@@ -583,6 +603,90 @@ test_indices(void)
     free(file);
 }
 
+/* ---- Lengths ---------------------------------------------------------------------------------------- */
+
+enum { STEPS = 64, HIDDEN = 64 };
+static uint32_t full_runs;
+
+/* Of all items. */
+static enum leat_status
+spy_lengths(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
+            struct leat_team *team)
+{
+    const int32_t *lengths = segments[0].tensors[0];
+
+    (void)plan;
+    (void)scratch;
+    (void)team;
+    EXPECT(count == 1);
+    for (uint32_t i = 0; i < segments[0].items; i++) {
+        EXPECT(lengths[i] == STEPS);
+    }
+    full_runs++;
+    return LEAT_OK;
+}
+
+/* lens: i32[N]; x: f32[N][STEPS][HIDDEN], through a GRU. */
+static void *
+gru_file(struct builder *b, size_t *ret_size)
+{
+    builder_init(b, 14);
+    (void)builder_input(b, "lens", 6, DIMS(-1));
+    (void)builder_input(b, "x", 1, DIMS(-1, STEPS, HIDDEN));
+    (void)builder_constant(b, "w", 1, NULL, DIMS(1, 3 * HIDDEN, HIDDEN));
+    (void)builder_constant(b, "axis", 7, (const int64_t[]){0}, DIMS(1));
+    (void)builder_ints(b, builder_node(b, "Transpose", "x", "steps"), "perm", (const int64_t[]){1, 0, 2}, 3);
+    (void)builder_int(b, builder_node(b, "GRU", "steps w w - lens", "- h"), "hidden_size", HIDDEN);
+    (void)builder_node(b, "Squeeze", "h axis", "y");
+    builder_output(b, "y");
+    return builder_pack(b, ret_size);
+}
+
+static uint64_t
+time_of_one(const struct leat_variant *variant)
+{
+    struct leat_measured measured = {0};
+
+    EXPECT(leat_variant_measure(variant, 0, "", 1, &measured) == LEAT_OK);
+    EXPECT(measured.count > 0 && measured.points[0].items == 1);
+    const uint64_t ns = measured.points[0].p50_ns;
+    leat_measured_free(&measured);
+    return ns;
+}
+
+/* Sequences are as long as they can be where they are measured; no draw differs from another, so there is but one. */
+static void
+test_sequence_lens(void)
+{
+    struct leat_measured measured = {0};
+    struct leat_loaded_variant loaded;
+    struct builder b;
+    size_t size;
+
+    void *file = gru_file(&b, &size);
+    const struct leat_variant_source source = {
+        .name = "gru", .backend = "cpu", .onnx = file, .onnx_bytes = size, .items_max = ITEMS_MOST};
+    EXPECT(leat_variant_load(&source, &loaded) == LEAT_OK);
+    struct leat_variant shadow = *loaded.variant;
+    struct leat_backend backend = leat_backend_cpu;
+
+    backend.plan_run = spy_lengths;
+    shadow.backend = &backend;
+    EXPECT(leat_variant_measure(&shadow, 0, "", 1, &measured) == LEAT_OK && full_runs > 0);
+    full_runs = 0;
+    EXPECT(leat_variant_warm(&shadow, 0, 0, 1) == LEAT_OK && full_runs == 3);
+    full_runs = 0;
+    EXPECT(warm_alone(&shadow) == 1 && full_runs == 1);
+
+    const uint64_t full_ns = time_of_one(loaded.variant);
+    memset(loaded.variant->made_ranges, 0, sizeof(loaded.variant->made_ranges)); /* without a step */
+    EXPECT(full_ns > 2 * time_of_one(loaded.variant));
+    leat_measured_free(&measured);
+    leat_variant_destroy(loaded.variant);
+    leat_measured_free(&loaded.measured);
+    builder_fini(&b);
+}
+
 int
 main(void)
 {
@@ -603,6 +707,7 @@ main(void)
     test_refusals(file, size);
     test_refused_payload();
     test_indices();
+    test_sequence_lens();
     free(file);
     return 0;
 }
