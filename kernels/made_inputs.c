@@ -184,7 +184,7 @@ leat_filling_text(enum leat_filling filling)
 static int64_t
 draw(struct leat_made_range range, uint64_t n)
 {
-    uint64_t x = n * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t x = (n + 1) * UINT64_C(0x9e3779b97f4a7c15); /* number 0 is like any other */
     x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
     return range.least + (int64_t)((x >> 32) % (uint64_t)(range.end - range.least));

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "kernels/cost.h"
 #include "kernels/cpu/calibrate.h"
+#include "kernels/made_inputs.h"
 #include "kernels/op.h"
 #include "kernels/team.h"
 
@@ -175,6 +176,9 @@ struct timing {
     uint64_t *marks_ns; /* [step_count + 1] of the run under way */
     double *samples_ns; /* [step_count + 1][RUNS_MAX] steps, then whole runs */
     void *inputs[LEAT_TENSORS_MAX];
+    const struct leat_made_range *ranges; /* of inputs */
+    enum leat_filling filling;
+    uint64_t drawn; /* numbers so far: the same of both graphs */
 };
 
 static void
@@ -184,33 +188,61 @@ note_time(void *context, uint32_t count)
     timing->marks_ns[count] = leat_monotonic_ns();
 }
 
-/* Numbers from -1 to 1, indices of 0. */
-static enum leat_status
-make_inputs(struct timing *timing)
+/* Floats from -1 to 1, unless all is to be zeros or ones. */
+static void
+fill_inputs(struct timing *timing)
 {
     const struct leat_graph *graph = timing->graph->graph;
     uint64_t state = 1;
 
     for (uint32_t i = 0; i < graph->input_count; i++) {
         const struct leat_value *value = &graph->values[graph->inputs[i]];
-        const size_t bytes = leat_value_bytes(value);
-        timing->inputs[i] = aligned_alloc(64, (size_t)leat_round_up(bytes + 1, 64));
-        if (timing->inputs[i] == NULL) {
-            return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to inspect a model");
-        }
-        memset(timing->inputs[i], 0, bytes);
-        for (size_t e = 0; value->dtype == LEAT_DTYPE_F32 && e < bytes / sizeof(float); e++) {
+        const size_t elements = leat_value_elements(value);
+        leat_made_fill(timing->filling, value->dtype, timing->ranges[i], elements, &timing->drawn, timing->inputs[i]);
+        for (size_t e = 0; timing->filling == LEAT_FILLING_DRAWN && value->dtype == LEAT_DTYPE_F32 && e < elements; e++) {
             state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
             ((float *)timing->inputs[i])[e] = (float)(state >> 40) / 8388608.0f - 1.0f;
         }
     }
+}
+
+/* Other rows than in the run before, which are in the caches; what cannot differ stays. */
+static void
+draw_again(struct timing *timing)
+{
+    const struct leat_graph *graph = timing->graph->graph;
+
+    for (uint32_t i = 0; timing->filling == LEAT_FILLING_DRAWN && i < graph->input_count; i++) {
+        const struct leat_value *value = &graph->values[graph->inputs[i]];
+        if (timing->ranges[i].end - timing->ranges[i].least > 1) {
+            leat_made_fill(timing->filling, value->dtype, timing->ranges[i], leat_value_elements(value), &timing->drawn,
+                           timing->inputs[i]);
+        }
+    }
+}
+
+static enum leat_status
+make_inputs(struct timing *timing)
+{
+    const struct leat_graph *graph = timing->graph->graph;
+
+    for (uint32_t i = 0; i < graph->input_count; i++) {
+        const size_t bytes = leat_value_bytes(&graph->values[graph->inputs[i]]);
+        timing->inputs[i] = aligned_alloc(64, (size_t)leat_round_up(bytes + 1, 64));
+        if (timing->inputs[i] == NULL) {
+            return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to inspect a model");
+        }
+    }
+    fill_inputs(timing);
     return LEAT_OK;
 }
 
 static enum leat_status
-open_timing(struct inspected_graph *graph, struct timing *timing)
+open_timing(struct inspected_graph *graph, const struct leat_made_range *ranges, enum leat_filling filling,
+            struct timing *timing)
 {
-    *timing = (struct timing){.graph = graph, .step_count = leat_inspection_step_count(graph->inspection)};
+    *timing = (struct timing){.graph = graph, .ranges = ranges, .filling = filling};
+    timing->step_count = leat_inspection_step_count(graph->inspection);
     timing->marks_ns = calloc((size_t)timing->step_count + 1, sizeof(*timing->marks_ns));
     timing->samples_ns = calloc(((size_t)timing->step_count + 1) * RUNS_MAX, sizeof(*timing->samples_ns));
     if (timing->marks_ns == NULL || timing->samples_ns == NULL) {
@@ -237,10 +269,12 @@ take_turn(struct timing *timing, struct leat_team *team, uint32_t run)
     struct leat_inspection *inspection = timing->graph->inspection;
     const uint32_t place = run > 0 ? run - 1 : 0;
 
+    draw_again(timing);
     enum leat_status status = leat_inspection_run(inspection, inputs, team, note_time, timing);
     for (uint32_t s = 0; s < timing->step_count; s++) {
         timing->samples_ns[s * RUNS_MAX + place] = (double)(timing->marks_ns[s + 1] - timing->marks_ns[s]);
     }
+    draw_again(timing);
     const uint64_t start_ns = leat_monotonic_ns();
     if (status == LEAT_OK) {
         status = leat_inspection_run(inspection, inputs, team, NULL, NULL);
@@ -290,8 +324,10 @@ sum_up(struct timing *timing, uint32_t runs)
     free(longest);
 }
 
+/* Before and after the passes, on the same inputs. */
 static enum leat_status
-time_graphs(struct inspected *inspected, struct leat_team *team)
+time_filled(struct inspected *inspected, const struct leat_made_range *ranges, enum leat_filling filling,
+            struct leat_team *team)
 {
     struct timing timings[2] = {{.graph = NULL}};
     struct inspected_graph *graphs[2] = {&inspected->before, &inspected->after};
@@ -300,7 +336,7 @@ time_graphs(struct inspected *inspected, struct leat_team *team)
     uint32_t runs = 0;
 
     for (int g = 0; g < 2 && status == LEAT_OK; g++) {
-        status = open_timing(graphs[g], &timings[g]);
+        status = open_timing(graphs[g], ranges, filling, &timings[g]);
     }
     for (int g = 0; g < 2 && status == LEAT_OK; g++) {
         status = take_turn(&timings[g], team, 0);
@@ -320,6 +356,24 @@ time_graphs(struct inspected *inspected, struct leat_team *team)
             sum_up(&timings[g], runs);
         }
         close_timing(&timings[g]);
+    }
+    return status;
+}
+
+/* On what the daemon would measure it on. */
+static enum leat_status
+time_graphs(struct inspected *inspected, struct leat_team *team)
+{
+    struct leat_made_range ranges[LEAT_TENSORS_MAX];
+
+    enum leat_status status = leat_graph_made_ranges(inspected->before.graph, ranges);
+    if (status == LEAT_OK) {
+        status = time_filled(inspected, ranges, LEAT_FILLING_DRAWN, team);
+    }
+    while (status == LEAT_ERR_SHAPE && inspected->filling != LEAT_FILLING_ONES) {
+        (void)snprintf(inspected->refused, sizeof(inspected->refused), "%s", leat_error_text());
+        inspected->filling++;
+        status = time_filled(inspected, ranges, inspected->filling, team);
     }
     return status;
 }

@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/inspect.h"
 #include "kernels/graph.h"
+#include "kernels/made_inputs.h"
 
 enum { INSPECT_CORES_MAX = 64, INSPECT_RUNS_MAX = 101 };
 #define INSPECT_MEMORY_BYTES (UINT64_C(32) << 30) /* what limits.model_memory is where nothing is said */
@@ -75,6 +76,8 @@ struct inspected {
     uint32_t runs;
     uint32_t file_nodes;
     bool one_by_one; /* the daemon runs it for one item at a time */
+    enum leat_filling filling; /* of its inputs */
+    char refused[160]; /* why it is no earlier one */
     struct inspected_pass passes[64]; /* those that were run */
     uint32_t pass_count;
     struct leat_inspection_numbers numbers;
