@@ -274,6 +274,14 @@ coverage_write(FILE *page, const char *const *elsewhere)
                   "opset 17 and before; forms of later ones have tests of our own (`tests/zoo/test_newer_opsets.c`).\n"
                   "Operators without f16 and bf16 compute such tensors in f32, their results and all behind them too "
                   "(`kernels/onnx/halves.c`).\n\n"
+                  "NaN: the backend `reference` keeps it, in Relu and Clip as ONNX Runtime does. In `cpu`, oneDNN makes a "
+                  "number of it in\n"
+                  "Relu (0), Clip (the lower bound), Exp (infinity), Softmax, MaxPool and GlobalMaxPool, also where these "
+                  "are fused onto\n"
+                  "another operator; kernels of the engine's own keep it there (`docs/architecture.md`), and so does `cpu` "
+                  "in all other\n"
+                  "operators on single elements (`tests/kernels/test_nan.c`). In int8 it is the zero point or the least "
+                  "number.\n\n"
                   "| operator | opsets | types | cases | what it does |\n|---|---|---|---|---|\n",
                   counts.inference_cases, counts.inference_covered, LEAT_OPSET_MIN, LEAT_OPSET_MAX);
     for (size_t first = 0, end; first < leat_op_count; first = end) {
