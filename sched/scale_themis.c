@@ -53,6 +53,20 @@ leat_themis_latency_ms(const struct leat_themis_stage *stage, uint32_t batch, ui
     return (int64_t)leat_scale_latency_ms(&stage->latency, batch, cores);
 }
 
+double
+leat_themis_least_ms(const struct leat_themis_stage *stage)
+{
+    double least_ms = 0;
+
+    for (uint32_t cores = 1; cores <= stage->cores_max; cores++) {
+        for (uint32_t batch = 1; batch <= stage->batch_max; batch++) {
+            const double ms = leat_scale_latency_ms(&stage->latency, batch, cores);
+            least_ms = ms > 0 && (least_ms == 0 || ms < least_ms) ? ms : least_ms;
+        }
+    }
+    return least_ms;
+}
+
 uint32_t
 leat_themis_queue_ms(uint32_t batch, uint32_t rate_qps)
 {
@@ -66,7 +80,7 @@ judge(const struct leat_themis_stage *stage, uint32_t batch, uint32_t cores, uin
 {
     const int64_t taken_ms = leat_themis_latency_ms(stage, batch, cores) + leat_themis_queue_ms(batch, rate_qps);
 
-    if (taken_ms < 1 || taken_ms > 1000 * (int64_t)batch) {
+    if (leat_scale_latency_ms(&stage->latency, batch, cores) <= 0 || taken_ms < 1 || taken_ms > 1000 * (int64_t)batch) {
         return false;
     }
     *ret_taken_ms = (uint32_t)taken_ms;
@@ -154,18 +168,39 @@ solve(const struct leat_themis_pipeline *pipeline, const struct table *table, ui
     return LEAT_OK;
 }
 
+/* The fewest cores, and of these the smallest batch, that the model has a time for. */
+static bool
+find_least(const struct leat_themis_stage *stage, uint32_t cores_max, struct leat_scale_choice *ret_choice)
+{
+    for (uint32_t cores = 1; cores <= cores_max; cores++) {
+        for (uint32_t batch = 1; batch <= stage->batch_max; batch++) {
+            if (leat_scale_latency_ms(&stage->latency, batch, cores) > 0) {
+                *ret_choice = (struct leat_scale_choice){.instances = 1, .cores = cores, .batch = batch};
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* Nothing comes: the least there is. */
 static enum leat_status
-idle(const struct leat_themis_pipeline *pipeline, struct leat_scale_plan *ret_plan)
+idle(const struct leat_themis_pipeline *pipeline, bool one_core, struct leat_scale_plan *ret_plan)
 {
+    struct leat_scale_plan plan = {0};
     int64_t latency_ms = 0;
 
     for (uint32_t s = 0; s < pipeline->stage_count; s++) {
-        ret_plan->stages[s] = (struct leat_scale_choice){.instances = 1, .cores = 1, .batch = 1};
-        latency_ms += leat_themis_latency_ms(&pipeline->stages[s], 1, 1);
+        const struct leat_themis_stage *stage = &pipeline->stages[s];
+        struct leat_scale_choice *choice = &plan.stages[s];
+        if (!find_least(stage, one_core ? 1 : stage->cores_max, choice)) {
+            return LEAT_ERR_NOT_FOUND;
+        }
+        plan.cost += choice->cores;
+        latency_ms += leat_themis_latency_ms(stage, choice->batch, choice->cores);
     }
-    ret_plan->cost = pipeline->stage_count;
-    ret_plan->latency_ms = latency_ms < 0 ? 0 : latency_ms < UINT32_MAX ? (uint32_t)latency_ms : UINT32_MAX;
+    plan.latency_ms = latency_ms < UINT32_MAX ? (uint32_t)latency_ms : UINT32_MAX;
+    *ret_plan = plan;
     return LEAT_OK;
 }
 
@@ -176,7 +211,7 @@ leat_themis_horizontal(const struct leat_themis_pipeline *pipeline, uint32_t rat
     const struct table table = table_in(pipeline, memory);
 
     if (rate_qps == 0) {
-        return idle(pipeline, ret_plan);
+        return idle(pipeline, true, ret_plan);
     }
     for (uint32_t s = 0; s < pipeline->stage_count; s++) {
         table.ways[s].count = 0;
@@ -237,7 +272,7 @@ leat_themis_vertical(const struct leat_themis_pipeline *pipeline, uint32_t rate_
     uint64_t least_ms;
 
     if (rate_qps == 0) {
-        return idle(pipeline, ret_plan);
+        return idle(pipeline, false, ret_plan);
     }
     if (!find_vertical(pipeline, rate_qps, instances, table.ways, &least_ms) || least_ms >= pipeline->objective_ms) {
         return LEAT_ERR_NOT_FOUND;

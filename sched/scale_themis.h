@@ -9,7 +9,8 @@
  *           as long; of two of the same cost the shorter, then the one found first.
  * Use       Kept for comparison: sched/scale_joint.h asks the better question.
  * Model     Latency of a stage is l(b, c) + q(b), q the time in which b - 1 queries come. It serves n trunc(1000 b / (l + q))
- *           queries a second. Latencies of stages add up to the pipeline's.
+ *           queries a second. Latencies of stages add up to the pipeline's. Where l is 0 or less, as a fit may say of sizes
+ *           that nobody measured, no program chooses that.
  * Memory    The caller's, leat_themis_bytes(); contents mean nothing between calls.
  * Cost      stage_count * objective_ms * cores_max * batch_max steps.
  * Failure   LEAT_ERR_NOT_FOUND: no plan is in time. Pipelines in their ranges are the caller's duty.
@@ -37,13 +38,16 @@ struct leat_themis_pipeline {
 
 size_t leat_themis_bytes(const struct leat_themis_pipeline *pipeline);
 
+/* The least l(b, c) above 0; 0: there is none. */
+double leat_themis_least_ms(const struct leat_themis_stage *stage);
+
 /* l(b, c) and q(b); the rate is 1 or more. */
 int64_t leat_themis_latency_ms(const struct leat_themis_stage *stage, uint32_t batch, uint32_t cores);
 uint32_t leat_themis_queue_ms(uint32_t batch, uint32_t rate_qps);
 
 /*
- * At a rate of 0 both programs answer one instance of one core and no batching for each stage. Latency is the sum of
- * l and q of what is chosen.
+ * At a rate of 0 both programs answer one instance of one core and no batching for each stage, or the next larger that the
+ * model has a time for. Latency is the sum of l and q of what is chosen.
  */
 
 /* Least number of instances of one core. Cost: that number. */

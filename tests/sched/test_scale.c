@@ -113,7 +113,7 @@ by_rule(const struct leat_themis_pipeline *pipeline, uint32_t rate_qps, const ui
                     const double l = stage->latency.alpha_ms * b / c + stage->latency.beta_ms * b + stage->latency.gamma_ms / c +
                                      stage->latency.zeta_ms;
                     const long taken_ms = (long)l + (long)(1000.0 * (b - 1) / rate_qps);
-                    if (taken_ms <= 0) {
+                    if (l <= 0 || taken_ms <= 0) {
                         continue;
                     }
                     const long h = (long)(1000.0 * b / (double)taken_ms);
@@ -165,7 +165,8 @@ exhaust(const struct leat_themis_pipeline *pipeline, uint32_t rate_qps, const ui
     for (uint32_t c = 1; c <= (instances != NULL ? pipeline->stages[s].cores_max : 1); c++) {
         for (uint32_t b = 1; b <= pipeline->stages[s].batch_max; b++) {
             const int64_t taken_ms = leat_themis_latency_ms(&pipeline->stages[s], b, c) + leat_themis_queue_ms(b, rate_qps);
-            if (taken_ms <= 0 || 1000 * (int64_t)b / taken_ms == 0) {
+            const double ms = leat_scale_latency_ms(&pipeline->stages[s].latency, b, c);
+            if (ms <= 0 || taken_ms <= 0 || 1000 * (int64_t)b / taken_ms == 0) {
                 continue;
             }
             const uint32_t h = (uint32_t)(1000 * (int64_t)b / taken_ms);
@@ -330,6 +331,16 @@ test_idle_and_hopeless(void)
             EXPECT(program < 2 || added[s] == 0);
         }
     }
+    /* The model has no time for one item, -4 ms, but for two, 1 ms; or on one core none, -3 and -1 ms, but on two, 2 ms. */
+    static const struct leat_themis_pipeline odd = {
+        .stages = {{{0, 5, 0, -9}, 3, 4}, {{2, 0, -12, 7}, 3, 2}}, .stage_count = 2, .objective_ms = 100};
+    EXPECT(leat_themis_least_ms(&odd.stages[0]) == 1 && leat_themis_least_ms(&odd.stages[1]) == 2);
+    EXPECT(leat_themis_vertical(&odd, 0, (const uint32_t[]){1, 1}, memory, &plan) == LEAT_OK);
+    EXPECT(plan.stages[0].cores == 1 && plan.stages[0].batch == 2);
+    EXPECT(plan.stages[1].cores == 2 && plan.stages[1].batch == 1);
+    EXPECT(plan.cost == 3 && plan.latency_ms == 1 + 2);
+    memset(&plan, 0xff, sizeof(plan));
+    EXPECT(leat_themis_horizontal(&odd, 0, memory, &plan) == LEAT_ERR_NOT_FOUND && plan.cost == UINT64_MAX);
     pipeline.objective_ms = 100; /* less than one query takes on all cores */
     EXPECT(leat_themis_horizontal(&pipeline, 5, memory, &plan) == LEAT_ERR_NOT_FOUND);
     EXPECT(leat_themis_vertical_grown(&pipeline, 5, (const uint32_t[]){1, 1, 1}, memory, &plan, added) == LEAT_ERR_NOT_FOUND);

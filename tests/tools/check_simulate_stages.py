@@ -62,6 +62,29 @@ def check_by_hand():
     assert all(3 <= r["cores_max"][0] <= 6 and r["violation_share"][0] < 0.1 for r in result), result
 
 
+def check_no_time():
+    """A fit says -10 ms of one query, 20 ms of two: one takes as long, and nobody plans with less. Of two revisions."""
+    write("odd.csv", "revision," + HEAD + "old,0,0,0,-1,1,\nnew,0,30,0,-40,4,2\n")
+    write("seldom.txt", "0.05\n" * 1000)
+    odd = ("--stages", "odd.csv", "--objective", "200ms", "--json", "--drop", 0, "--trace")
+    said = json.loads(leat(*odd, "seldom.txt", "--revision", "new", "--scaler", "none"))
+    assert said["revision"] == "new" and said["results"][0]["latency_p50_ns"] == [20 * 10**6], said
+    # One core carries 100 a second in batches of four, and never an end of queries one by one.
+    write("busy.txt", "150\n" * 100)
+    said = json.loads(leat(*odd, "busy.txt", "--revision", "new", "--scaler", "fa2,leat", "--start-delay", "0s"))
+    for result in said["results"]:
+        assert 2 <= result["cores_mean"][0] <= 4 and result["violation_share"][0] < 0.05, result
+    leat(*odd, "seldom.txt", code=1, says=["odd.csv", "old, new", "--revision"])
+    leat(*odd, "seldom.txt", "--revision", "old", code=1, says=["odd.csv:2", "max_cores"])
+    write("apps.csv", "revision,application," + HEAD + "old,find,0,0,0,10,1,1\nnew,find,0,0,0,20,1,1\n")
+    find = graph("one.json", [stage("find", "find", ["input.x"])], "find.y", 200)
+    one = ("--stages", "apps.csv", "--graph", find, *odd[4:], "seldom.txt")
+    for revision, ms in (("old", 10), ("new", 20)):
+        said = json.loads(leat(*one, "--revision", revision, "--scaler", "none"))
+        assert said["results"][0]["latency_p50_ns"] == [ms * 10**6], said
+    leat(*one, code=1, says=["apps.csv", "application find", "old, new"])
+
+
 def check_most():
     """As many cores as there are; more for as long as cores that go are not yet free, though what starts holds its own."""
     def most(delay):
@@ -173,6 +196,7 @@ with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     check_files()
     check_by_hand()
+    check_no_time()
     check_most()
     check_forecasts()
     check_graphs()

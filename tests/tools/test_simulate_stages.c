@@ -6,10 +6,11 @@
  *          several pipelines share one box and its cores, and where nobody scales do not know of each other. Instances and
  *          cores that the paper's scalers order are held, there and given back when the model says.
  * Method   Erlang's distribution of waits before one server with constant times; runs of all scalers on a machine's delays
- *          that are 0, long and in between; the trace of the paper's experiments (tests/sched/data/themis); graphs of constant
- *          times, and random ones.
+ *          that are 0, long and in between; a fit that says less than nothing; the trace of the paper's experiments
+ *          (tests/sched/data/themis); graphs of constant times, and random ones.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/leat_test.h"
@@ -132,6 +133,28 @@ test_nothing_is_lost(void)
             stages_result_free(&again);
         }
     }
+}
+
+/* A fit that says -10 ms of one query and 20 ms of two: one takes as long as two, and is not to be had for plans. */
+static void
+test_no_time(void)
+{
+    const struct leat_themis_pipeline pipeline = {
+        .stages = {{{0, 30, 0, -40}, 2, 4}}, .stage_count = 1, .objective_ms = 200};
+    struct rates_step step = {.end_s = 2000, .qps = 0.05};
+    const struct stages_options options = options_of(&pipeline, STAGES_NONE, &(struct rates){&step, 1}, leat_test_seed);
+    struct stages_result result;
+    struct leat_joint_application joint;
+    uint64_t *latency_ns;
+
+    EXPECT(stages_simulate(&options, &result) == LEAT_OK);
+    EXPECT(result.p50_ns == 20000000);
+    stages_result_free(&result);
+    EXPECT(stages_joint_make(&pipeline, &joint, &latency_ns) == LEAT_OK);
+    for (uint32_t at = 0; at < 8; at++) {
+        EXPECT(latency_ns[at] == (at % 4 == 0 ? 0 : (30 * (at % 4 + 1) - 40) * UINT64_C(1000000)));
+    }
+    free(latency_ns);
 }
 
 /* ---- Graphs, by hand --------------------------------------------------------------------------------- */
@@ -554,7 +577,8 @@ test_the_trace(const char *folder)
         struct rates rates;
         struct leat_themis_pipeline pipeline;
         (void)snprintf(path, sizeof(path), "%s/stages.csv", folder);
-        EXPECT(stages_table_read(path, names[p], &pipeline) == LEAT_OK && pipeline.stage_count == themis_pipelines[p].stage_count);
+        EXPECT(stages_table_read(path, names[p], NULL, &pipeline) == LEAT_OK);
+        EXPECT(pipeline.stage_count == themis_pipelines[p].stage_count);
         for (uint32_t s = 0; s < pipeline.stage_count; s++) {
             EXPECT(memcmp(&pipeline.stages[s], &themis_pipelines[p].stages[s], sizeof(pipeline.stages[s])) == 0);
         }
@@ -588,6 +612,7 @@ main(int argc, char **argv)
     EXPECT(argc == 2);
     test_waits_of_one_server();
     test_nothing_is_lost();
+    test_no_time();
     test_graphs_by_hand();
     test_items();
     test_whole_batches();

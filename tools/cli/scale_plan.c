@@ -21,7 +21,7 @@ enum { SCALING_BOTH, SCALING_VERTICAL, SCALING_HORIZONTAL, SCALINGS };
 static const char *const scaling_names[SCALINGS] = {"both", "vertical", "horizontal"};
 
 struct asked {
-    const char *stages_path, *pipeline_name, *instances_text;
+    const char *stages_path, *pipeline_name, *revision, *instances_text;
     uint64_t objective_ns, cores;
     double rate_qps, deviations;
     uint32_t mode, scaling;
@@ -48,6 +48,7 @@ scale_plan_print_options(void)
         "                     gamma, zeta (ms: a batch of b on c cores takes alpha b/c + beta b +\n"
         "                     gamma/c + zeta), max_batch, max_cores\n"
         "  --pipeline NAME    of several in the file, which then has a column pipeline\n"
+        "  --revision NAME    of several in the file, which then has a column revision\n"
         "  --objective TIME   from arrival to the last stage's answer; whole milliseconds\n"
         "  --rate QPS         that comes; with --mode paper a whole number\n"
         "  --mode NAME        leat (default): as the scaler does, the least cores of all "
@@ -110,6 +111,7 @@ parse(int argc, char **argv, struct asked *asked)
                                             {"json", no_argument, NULL, 'j'},
                                             {"stages", required_argument, NULL, 's'},
                                             {"pipeline", required_argument, NULL, 'p'},
+                                            {"revision", required_argument, NULL, 'R'},
                                             {"objective", required_argument, NULL, 'o'},
                                             {"rate", required_argument, NULL, 'r'},
                                             {"mode", required_argument, NULL, 'm'},
@@ -136,6 +138,9 @@ parse(int argc, char **argv, struct asked *asked)
             break;
         case 'p':
             asked->pipeline_name = optarg;
+            break;
+        case 'R':
+            asked->revision = optarg;
             break;
         case 'o':
             taken = parse_duration_ns(optarg, &asked->objective_ns) && asked->objective_ns > 0;
@@ -367,7 +372,7 @@ scale_plan(int argc, char **argv)
     if (exit_code >= 0) {
         return exit_code;
     }
-    if (stages_table_read(asked.stages_path, asked.pipeline_name, &asked.pipeline) != LEAT_OK) {
+    if (stages_table_read(asked.stages_path, asked.pipeline_name, asked.revision, &asked.pipeline) != LEAT_OK) {
         return report_failure(VERB);
     }
     asked.pipeline.objective_ms = (uint32_t)(asked.objective_ns / 1000000);

@@ -26,7 +26,7 @@ struct graph {
 
 struct scaling {
     struct course course;
-    const char *stages_path, *pipeline_name, *forecast_name;
+    const char *stages_path, *pipeline_name, *revision, *forecast_name;
     uint64_t objective_ns, start_ns, resize_ns, hold_ns, period_ns, settle, cores;
     double noise_share, dispersion, deviations;
     bool whole_batches;
@@ -63,6 +63,7 @@ simulate_stages_help(void)
         "  --stages FILE           CSV with a row for each stage: alpha, beta, gamma, zeta (ms: a batch of b on c cores takes\n"
         "                          alpha b/c + beta b + gamma/c + zeta), max_batch, max_cores\n"
         "  --pipeline NAME         of several in the file, which then has a column pipeline\n"
+        "  --revision NAME         of several in the file, which then has a column revision\n"
         "  --objective TIME        from arrival to the last stage's answer, such as 780ms; whole milliseconds\n"
         "  --graph FILE[,TRACE]    a pipeline as `leat pipeline add` takes it: stages that fan out, join and repeat. Its latency_ms\n"
         "                          is the objective, else --objective. Stages are then the rows of their applications, by a\n"
@@ -104,6 +105,7 @@ simulate_stages_help(void)
 static const struct option options[] = {
     {"stages", required_argument, NULL, 's'},
     {"pipeline", required_argument, NULL, 'p'},
+    {"revision", required_argument, NULL, 'v'},
     {"objective", required_argument, NULL, 'o'},
     {"graph", required_argument, NULL, 'g'},
     {"resize-delay", required_argument, NULL, 'r'},
@@ -145,6 +147,7 @@ take(struct course *course, int option)
     switch (option) {
     case 's': scaling->stages_path = optarg; return true;
     case 'p': scaling->pipeline_name = optarg; return true;
+    case 'v': scaling->revision = optarg; return true;
     case 'o': return course_parse_ns(optarg, &scaling->objective_ns);
     case 'g': return take_graph(scaling, optarg);
     case 'r': return course_parse_ns(optarg, &scaling->resize_ns);
@@ -229,19 +232,20 @@ first_alike(const struct leat_pipeline_spec *spec, uint32_t s)
 }
 
 static enum leat_status
-read_graph_stage(const char *path, const struct leat_pipeline_spec *spec, uint32_t s, struct stages_pipeline *pipeline)
+read_graph_stage(const struct scaling *scaling, const struct leat_pipeline_spec *spec, uint32_t s,
+                 struct stages_pipeline *pipeline)
 {
     const struct leat_pipeline_spec_stage *stage = &spec->stages[s];
     struct stages_items *items = &pipeline->items[s];
 
-    const enum leat_status status =
-        stages_table_find(path, stage->application, &pipeline->table.stages[s], &items->min, &items->max);
+    const enum leat_status status = stages_table_find(scaling->stages_path, stage->application, scaling->revision,
+                                                      &pipeline->table.stages[s], &items->min, &items->max);
     if (status != LEAT_OK) {
         return status;
     }
     if (stage->repeats && items->max == 0) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "%s: stage '%s' repeats, and columns items_min and items_max do not say how often",
-                         path, stage->name);
+                         scaling->stages_path, stage->name);
     }
     items->min = stage->repeats ? items->min : 1;
     items->max = stage->repeats ? items->max : 1;
@@ -267,7 +271,7 @@ read_graph(const struct scaling *scaling, struct graph *graph, struct stages_pip
     pipeline.table.stage_count = graph->spec.stage_count;
     pipeline.table.objective_ms = (uint32_t)(objective_ns / 1000000);
     for (uint32_t s = 0; s < graph->spec.stage_count && status == LEAT_OK; s++) {
-        status = read_graph_stage(scaling->stages_path, &graph->spec, s, &pipeline);
+        status = read_graph_stage(scaling, &graph->spec, s, &pipeline);
     }
     if (status == LEAT_OK && graph->trace != NULL) {
         status = rates_read(graph->trace, 0, &graph->rates);
@@ -284,7 +288,7 @@ read_pipelines(struct scaling *scaling)
     scaling->pipeline_count = scaling->graph_count > 0 ? scaling->graph_count : 1;
     if (scaling->graph_count == 0) {
         struct leat_themis_pipeline table;
-        status = stages_table_read(scaling->stages_path, scaling->pipeline_name, &table);
+        status = stages_table_read(scaling->stages_path, scaling->pipeline_name, scaling->revision, &table);
         if (status == LEAT_OK) {
             table.objective_ms = (uint32_t)(scaling->objective_ns / 1000000);
             stages_chain(&table, &scaling->pipelines[0]);
@@ -480,6 +484,7 @@ add_members(const struct course *course, json_t *object)
 
     set_member(object, "stages", json_string(scaling->stages_path));
     set_member(object, "pipeline", scaling->pipeline_name != NULL ? json_string(scaling->pipeline_name) : NULL);
+    set_member(object, "revision", scaling->revision != NULL ? json_string(scaling->revision) : NULL);
     set_member(object, "graphs", scaling->graph_count > 0 ? list_graphs(scaling) : NULL);
     set_member(object, "objective_ns", scaling->objective_ns > 0 ? json_integer((json_int_t)scaling->objective_ns) : NULL);
     set_member(object, "resize_delay_ns", json_integer((json_int_t)scaling->resize_ns));

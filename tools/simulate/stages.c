@@ -39,6 +39,7 @@ struct stage {
     uint32_t waiting;          /* items of those that were not */
     struct leat_calls calls;   /* where it repeats */
     uint64_t came;             /* items so far */
+    double least_ms;           /* that a batch takes */
 };
 
 /* A query at a stage. */
@@ -213,7 +214,8 @@ static uint64_t
 service_ns(struct line *line, uint32_t s, uint32_t batch, uint32_t cores)
 {
     struct run *run = line->run;
-    const double ms = leat_scale_latency_ms(&line->pipeline->stages[s].latency, batch, cores);
+    const double said_ms = leat_scale_latency_ms(&line->pipeline->stages[s].latency, batch, cores);
+    const double ms = fmax(said_ms, line->stages[s].least_ms);
     const double noisy_ms = ms * (run->options->noise_share > 0 ? 1 + run->options->noise_share * random_normal(&run->random) : 1);
     return noisy_ms > 0.001 ? (uint64_t)(noisy_ms * 1e6) : 1000;
 }
@@ -868,6 +870,7 @@ set_up_line(struct line *line)
                                 .cores = 1,
                                 .cores_ordered = 1,
                                 .batch = batch_max < 4 ? batch_max : 4,
+                                .least_ms = leat_themis_least_ms(&line->pipeline->stages[s]),
                                 .calls = LEAT_CALLS_INIT};
         stage->queue = room[s] < UINT32_MAX ? malloc((room[s] + 1) * sizeof(stage->queue[0])) : NULL;
         if (stage->queue == NULL) {

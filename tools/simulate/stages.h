@@ -5,7 +5,8 @@
  * Model     A stage is one first-in-first-out queue before instances that are all alike; an instance runs one batch at a time, for
  *           as long as the stage's latency model says of its cores. Cores change some time after they are ordered, for batches that
  *           begin from then on; an instance serves some time after it is ordered, and holds its cores from the order on. One
- *           that is given back goes when idle.
+ *           that is given back goes when idle. Batches that the model has no time for (0 or less), as there are when fewer
+ *           wait than was planned for, take the least that it has for others.
  * Graphs    A pipeline's stages are a DAG, as the daemon's: a query is asked of a stage once all that this waits for have ended,
  *           and answered once all stages have. A stage that repeats has a number of items of each query, none included, which
  *           go into batches each by itself; the stage ends with the last of them.
