@@ -362,7 +362,9 @@ read_forecast(const char *text, enum leat_forecast *value, char *problem)
         const size_t used = strlen(names);
         (void)snprintf(names + used, sizeof(names) - used, ", %s", leat_forecast_name(f));
     }
-    return wrong(problem, "no forecast '%.40s'; allowed: %s", text, names);
+    return wrong(problem,
+                 "no forecast '%.40s'; allowed: %s; a network is for leat simulate --forecast FILE: it saves no cores here",
+                 text, names);
 }
 
 static bool

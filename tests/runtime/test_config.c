@@ -281,6 +281,7 @@ test_mistakes_are_named_with_their_place(void)
         {"scaling: {mode: up}\n", ":1:17: scaling.mode: ", "allowed are off, leat, horizontal and vertical"},
         {"scaling: {mode: leat}\n", ":1:10: scaling: ", "needs 'applications'"},
         {"scaling: {forecast: rain}\n", ":1:21: scaling.forecast: ", "allowed: off, last, mean"},
+        {"scaling: {forecast: lstm}\n", ":1:21: ", "; a network is for leat simulate --forecast FILE: it saves no cores"},
         {"scaling: {interval: 1ms}\n", ":1:21: scaling.interval: ", "allowed are 10ms to 10s"},
         {"scaling: {interval: 10ms, hold: 11s}\n", ":1:33: scaling.hold: ", "is 1100 intervals; allowed are up to 1024"},
         {"scaling: {applications: [{name: a}, {name: a}]}\n", ":1:44: scaling.applications[1].name: ", "listed twice"},
