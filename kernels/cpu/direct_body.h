@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels/cpu/direct_body.h - what direct_kernel.h lists, in vectors of CPU_VECTOR_BITS. Included by one file for each
- * width.
+ * kernels/cpu/direct_body.h - what direct_kernel.h lists, in vectors of CPU_VECTOR_BITS. Included by files that name it by
+ * DIRECT_KERNEL.
  */
 #include <string.h>
 
@@ -373,6 +373,6 @@ multiply_anywhere(const struct cpu_direct *conv, const float *const rows[], int6
     }
 }
 
-const struct cpu_direct_kernel CPU_SIZED(cpu_direct) = {
+const struct cpu_direct_kernel DIRECT_KERNEL = {
     weights_bytes, pack, pack_transposed, scratch_bytes, run, multiply_anywhere,
 };

@@ -23,6 +23,10 @@ struct cpu_direct_kernel {
                      const float *bias, int64_t first_vector, int64_t last_vector, float *result);
 };
 
-extern const struct cpu_direct_kernel cpu_direct_avx512, cpu_direct_avx2;
+/*
+ * Of the two with AVX2 one is for few rows: its panels are wider, so that four sums of a row are made at a time; the other reads
+ * fewer weights where there are many.
+ */
+extern const struct cpu_direct_kernel cpu_direct_avx512, cpu_direct_avx2, cpu_direct_few_avx2;
 
 #endif /* LEAT_KERNELS_CPU_DIRECT_KERNEL_H */

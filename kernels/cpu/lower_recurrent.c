@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RNN, GRU and LSTM with constant weights, on a kernel of our own; others, and CPUs without AVX-512, take plain loops. */
+/* RNN, GRU and LSTM with constant weights, on a kernel of our own; others, and CPUs without AVX2, take plain loops. */
 #include "base/align.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/program.h"
@@ -178,7 +178,7 @@ cpu_lower_recurrent(struct cpu_builder *b)
     const struct leat_recurrent *g = &recurrent.geometry;
     if (status != LEAT_OK || leat_node_input(b->graph, b->node, W)->data == NULL ||
         leat_node_input(b->graph, b->node, R)->data == NULL || g->steps < 1 || g->batch < 1 || g->input < 1 ||
-        !cpu_has_avx512()) {
+        !cpu_has_avx2()) {
         return status == LEAT_OK ? LEAT_AGAIN : status;
     }
     const size_t bytes = lengths_at(&recurrent, b->program->threads) + (size_t)g->batch * sizeof(int32_t);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels/cpu/recurrent.h - RNN, GRU and LSTM with AVX-512.
+ * kernels/cpu/recurrent.h - RNN, GRU and LSTM, in vectors of AVX-512 or else of AVX2.
  *
  * Method     What the inputs add to the gates is computed for many steps at once, then one step after another adds what the
  *            state before it gives. Members of a team divide directions or else the units of the state, so that each reads

@@ -1309,7 +1309,7 @@ main(void)
     if (cpu_has_avx2()) {
         test_activations();
     } else {
-        (void)printf("skipped: activations: this processor has no AVX2\n");
+        (void)printf("skipped: products of pixels and weights, activations: this processor has no AVX2\n");
     }
     if (cpu_whole_image_runs_here()) {
         test_whole_image();
