@@ -19,6 +19,8 @@ const struct leat_pass leat_passes[] = {
     {"fuse-embedding", "add up rows of a table as they are looked up", leat_pass_fuse_embedding},
     {"fuse-attention", "make one node of Softmax(scale Q K^T + mask) V and of what splits and merges heads",
      leat_pass_fuse_attention},
+    {"sink-transposes", "move Transposes below what works element by element, where that leaves fewer",
+     leat_pass_sink_transposes},
     {"merge-transposes", "make one Transpose of two in a row, or none", leat_pass_merge_transposes},
     {"fold-bias", "add a constant after Conv, Gemm or MatMul into its bias", leat_pass_fold_bias},
     {"fold-batch-norm", "scale the weights of a Conv instead of its result",

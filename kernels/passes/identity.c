@@ -141,6 +141,12 @@ LEAT_PASS_FUNCTION(remove_identities)
     return remove_identities(graph, false, ret_changed);
 }
 
+enum leat_status
+leat_pass_remove_transposes(struct leat_graph *graph, bool *ret_changed)
+{
+    return remove_identities(graph, true, ret_changed);
+}
+
 /* While others read what lies between, two Transposes stay two: only an identity is worth it then. */
 static enum leat_status
 merge_transposes(struct leat_graph *graph, struct leat_pass_index *index, struct leat_node *node, bool *ret_done)
@@ -176,5 +182,5 @@ LEAT_PASS_FUNCTION(merge_transposes)
 {
     bool removed;
     const enum leat_status status = leat_pass_each(graph, merge_transposes, ret_changed);
-    return status == LEAT_OK && *ret_changed ? remove_identities(graph, true, &removed) : status;
+    return status == LEAT_OK && *ret_changed ? leat_pass_remove_transposes(graph, &removed) : status;
 }

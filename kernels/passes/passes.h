@@ -25,6 +25,7 @@ LEAT_PASS_FUNCTION(fuse_gelu);
 LEAT_PASS_FUNCTION(fuse_swish);
 LEAT_PASS_FUNCTION(fuse_embedding);
 LEAT_PASS_FUNCTION(fuse_attention);
+LEAT_PASS_FUNCTION(sink_transposes);
 LEAT_PASS_FUNCTION(merge_transposes);
 LEAT_PASS_FUNCTION(fold_batch_norm);
 LEAT_PASS_FUNCTION(fold_bias);
@@ -77,6 +78,9 @@ typedef enum leat_status (*leat_pass_rewrite)(struct leat_graph *graph, struct l
                                               struct leat_node *node, bool *ret_done);
 LEAT_MUST_CHECK enum leat_status leat_pass_each(struct leat_graph *graph, leat_pass_rewrite rewrite,
                                                 bool *ret_changed);
+
+/* Transposes that change nothing go. */
+LEAT_MUST_CHECK enum leat_status leat_pass_remove_transposes(struct leat_graph *graph, bool *ret_changed);
 
 /* Sets input i, lengthening the list with omitted inputs when needed. */
 LEAT_MUST_CHECK enum leat_status leat_pass_set_input(struct leat_graph *graph, struct leat_node *node,

@@ -794,6 +794,182 @@ test_transposes(void)
     expect_nodes(pass, 2);
 }
 
+/* How many nodes of this kind the pass left among `count`. */
+static void
+expect_sunk(uint32_t count, uint32_t transposes)
+{
+    struct leat_graph *graph = optimised(pass_bit("sink-transposes"));
+    uint32_t found = 0;
+
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        found += graph->nodes[n].op->kind == LEAT_OP_TRANSPOSE;
+    }
+    EXPECT(graph->node_count == count && found == transposes);
+    leat_graph_destroy(graph);
+}
+
+static Onnx__NodeProto *
+add_transpose(const char *from, const int64_t *perm, const char *to)
+{
+    Onnx__NodeProto *node = builder_node(&b, "Transpose", from, to);
+    (void)builder_ints(&b, node, "perm", perm, 4);
+    return node;
+}
+
+static const int64_t channels_last[] = {0, 2, 3, 1}, channels_back[] = {0, 3, 1, 2};
+
+/* t is c with channels last. */
+static void
+start_channels_last(void)
+{
+    start_conv();
+    (void)add_transpose("c", channels_last, "t");
+}
+
+/* And back: y. */
+static void
+end_channels_last(const char *from)
+{
+    (void)add_transpose(from, channels_back, "u");
+    (void)builder_node(&b, "Neg", "u", "y");
+    builder_output(&b, "y");
+}
+
+static void
+test_transposes_below_one_operand(void)
+{
+    static const int64_t batch_third[] = {1, 2, 0, 3}, batch_back[] = {2, 0, 1, 3}, swap[] = {0, 1, 3, 2};
+    const float low = -0.1f, high = 0.2f;
+
+    start_channels_last();
+    (void)builder_node(&b, "Relu", "t", "r");
+    (void)builder_node(&b, "Tanh", "r", "s");
+    end_channels_last("s");
+    expect_sunk(4, 0);
+
+    start_channels_last(); /* bounds are scalars */
+    (void)builder_constant(&b, "low", 1, &low, NULL, 0);
+    (void)builder_constant(&b, "high", 1, &high, NULL, 0);
+    (void)builder_node(&b, "Clip", "t low high", "r");
+    end_channels_last("r");
+    expect_sunk(3, 0);
+
+    start_conv(); /* the batch moves, too */
+    (void)add_transpose("c", batch_third, "t");
+    (void)builder_node(&b, "Relu", "t", "r");
+    (void)add_transpose("r", batch_back, "u");
+    (void)builder_node(&b, "Neg", "u", "y");
+    builder_output(&b, "y");
+    struct leat_graph *graph = optimised(pass_bit("sink-transposes"));
+    EXPECT(graph->node_count == 3 && graph->nodes[1].op->kind == LEAT_OP_RELU);
+    EXPECT(leat_node_output(graph, &graph->nodes[1], 0)->dims[0] == LEAT_DIM_BATCH);
+    leat_graph_destroy(graph);
+
+    start_channels_last(); /* no inverse: one of both */
+    (void)builder_node(&b, "Relu", "t", "r");
+    (void)add_transpose("r", swap, "y");
+    builder_output(&b, "y");
+    expect_sunk(3, 1);
+
+    start_channels_last(); /* none would be saved */
+    (void)builder_node(&b, "Relu", "t", "y");
+    builder_output(&b, "y");
+    graph = optimised(pass_bit("sink-transposes"));
+    EXPECT(graph->node_count == 3 && graph->nodes[1].op->kind == LEAT_OP_TRANSPOSE);
+    leat_graph_destroy(graph);
+
+    start_channels_last(); /* another operator is between */
+    (void)builder_int(&b, builder_node(&b, "Softmax", "t", "r"), "axis", 3);
+    end_channels_last("r");
+    expect_sunk(5, 2);
+
+    start_conv(); /* in a row: what moves first changes what the next one has in front */
+    (void)add_transpose("c", channels_last, "t");
+    (void)builder_node(&b, "Relu", "t", "r");
+    (void)add_transpose("r", swap, "u");
+    (void)builder_node(&b, "Tanh", "u", "s");
+    (void)add_transpose("s", swap, "v");
+    (void)builder_node(&b, "Sigmoid", "v", "q");
+    (void)add_transpose("q", channels_back, "y");
+    builder_output(&b, "y");
+    expect_sunk(4, 0);
+}
+
+static void
+test_transposes_below_two_operands(void)
+{
+    static const int64_t flipped[] = {0, 3, 2, 1};
+
+    start_channels_last(); /* constants: in their order, in another, and one that is a scalar */
+    weights("bias", DIMS(4), &random_state, false);
+    weights("factors", DIMS(3, 3, 4), &random_state, false);
+    weights("shift", DIMS(1, 1), &random_state, false);
+    (void)builder_node(&b, "Add", "t bias", "a");
+    (void)builder_node(&b, "Mul", "factors a", "m");
+    (void)builder_node(&b, "Sub", "shift m", "s");
+    (void)builder_node(&b, "PRelu", "s bias", "p");
+    end_channels_last("p");
+    expect_sunk(6, 0);
+
+    start_channels_last(); /* what others read is transposed for them */
+    (void)builder_node(&b, "Relu", "t", "r");
+    (void)builder_node(&b, "Exp", "r", "z");
+    end_channels_last("r");
+    builder_output(&b, "z");
+    struct leat_graph *graph = optimised(pass_bit("sink-transposes"));
+    EXPECT(graph->node_count == 5 && leat_node_output(graph, &graph->nodes[1], 0)->dims[1] == 4); /* Relu */
+    for (uint32_t n = 0; n < graph->node_count; n++) { /* not moved below what nothing comes behind */
+        EXPECT(graph->nodes[n].op->kind != LEAT_OP_EXP || leat_node_output(graph, &graph->nodes[n], 0)->dims[3] == 4);
+    }
+    leat_graph_destroy(graph);
+
+    start_channels_last(); /* one for two */
+    (void)builder_node(&b, "Sigmoid", "c", "d");
+    (void)add_transpose("d", channels_last, "v");
+    (void)builder_node(&b, "Add", "t v", "y");
+    builder_output(&b, "y");
+    expect_sunk(4, 1);
+
+    start_channels_last(); /* others read what is in front, which stays */
+    (void)builder_node(&b, "Mul", "t t", "r");
+    end_channels_last("r");
+    builder_output(&b, "t");
+    expect_sunk(4, 1);
+
+    start_channels_last(); /* as many would come as would go */
+    (void)builder_node(&b, "Sigmoid", "c", "d");
+    (void)add_transpose("d", channels_last, "v");
+    (void)builder_node(&b, "Add", "t v", "r");
+    end_channels_last("r");
+    builder_output(&b, "r");
+    builder_output(&b, "t");
+    builder_output(&b, "v");
+    graph = optimised(pass_bit("sink-transposes"));
+    EXPECT(graph->node_count == 7 && graph->nodes[4].op->kind == LEAT_OP_ADD);
+    EXPECT(leat_node_input(graph, &graph->nodes[4], 0)->dims[3] == 4);
+    leat_graph_destroy(graph);
+
+    start_channels_last(); /* by different ones: of 3 rows and columns either way */
+    (void)add_transpose("c", flipped, "v");
+    (void)builder_node(&b, "Add", "t v", "r");
+    end_channels_last("r");
+    expect_sunk(6, 3);
+
+    start_channels_last(); /* another operand is as it is */
+    (void)builder_input(&b, "e", 1, DIMS(-1, 3, 3, 4));
+    (void)builder_node(&b, "Add", "t e", "r");
+    end_channels_last("r");
+    expect_sunk(5, 2);
+
+    builder_init(&b, 6); /* slopes along the second axis, which is another one before */
+    (void)builder_input(&b, "c", 1, DIMS(-1, 4, 3, 3));
+    (void)add_transpose("c", channels_last, "t");
+    weights("slopes", DIMS(3), &random_state, false);
+    (void)builder_node(&b, "PRelu", "t slopes", "r");
+    end_channels_last("r");
+    expect_sunk(4, 2);
+}
+
 static void
 test_constants_and_dead_code(void)
 {
@@ -1115,6 +1291,45 @@ random_attention(uint64_t *random, int step, const char *x, const char *to)
     (void)builder_node(&b, "Reshape", pair, to);
 }
 
+/* Up to three operators with channels last, or with the batch elsewhere, and what is read of another step likewise. */
+static void
+random_channels_last(uint64_t *random, int step, const char *from, const char *to, const char *earlier)
+{
+    static const int64_t items_last[] = {1, 2, 3, 0}, items_back[] = {3, 0, 1, 2};
+    const bool batch_last = leat_test_random(random) % 4 == 0;
+    const int64_t *there = batch_last ? items_last : channels_last, *back = batch_last ? items_back : channels_back;
+    const int operators = (int)(leat_test_random(random) % 4);
+    char last[24], next[24], other[24], list[64];
+
+    (void)snprintf(last, sizeof(last), "last%d_0", step);
+    (void)add_transpose(from, there, last);
+    for (int i = 1; i <= operators; i++) {
+        (void)snprintf(next, sizeof(next), "last%d_%d", step, i);
+        (void)snprintf(other, sizeof(other), "other%d_%d", step, i);
+        (void)snprintf(list, sizeof(list), "%s %s", last, other);
+        switch (leat_test_random(random) % 5) {
+        case 0:
+            (void)add_transpose(earlier, there, other);
+            (void)builder_node(&b, "Add", list, next);
+            break;
+        case 1:
+            weights(other, DIMS(6, 6, 4), random, false);
+            (void)builder_node(&b, batch_last ? "Tanh" : "Mul", batch_last ? last : list, next);
+            break;
+        case 2:
+            (void)builder_node(&b, "Sigmoid", last, next);
+            if (b.graph.n_output < 4) {
+                builder_output(&b, next);
+            }
+            break;
+        default:
+            (void)builder_node(&b, "Relu", last, next);
+        }
+        memcpy(last, next, sizeof(last));
+    }
+    (void)add_transpose(last, back, to);
+}
+
 /* A random step of a model with 4 channels of 6 x 6; returns false when nothing was added. */
 static void
 random_step(uint64_t *random, int step, const char *from, const char *to, const char *earlier)
@@ -1124,7 +1339,7 @@ random_step(uint64_t *random, int step, const char *from, const char *to, const 
 
     (void)snprintf(a, sizeof(a), "a%d", step);
     (void)snprintf(c, sizeof(c), "b%d", step);
-    switch (leat_test_random(random) % 16) {
+    switch (leat_test_random(random) % 17) {
     case 0:
     case 1:
     case 2: {
@@ -1213,6 +1428,9 @@ random_step(uint64_t *random, int step, const char *from, const char *to, const 
         node = builder_node(&b, "Transpose", a, to);
         (void)(leat_test_random(random) % 2 == 0 ? builder_ints(&b, node, "perm", DIMS(0, 3, 1, 2))
                                                  : builder_ints(&b, node, "perm", DIMS(0, 3, 2, 1)));
+        return;
+    case 15:
+        random_channels_last(random, step, from, to, earlier);
         return;
     default:
         (void)builder_node(&b, "Sigmoid", from, to);
@@ -1333,6 +1551,8 @@ main(void)
     test_embedding();
     test_identities();
     test_transposes();
+    test_transposes_below_one_operand();
+    test_transposes_below_two_operands();
     test_constants_and_dead_code();
     test_dequantised();
     test_quantised();

@@ -9,7 +9,9 @@
  *          any rounding. A pass that changes nothing among all others changes nothing by being left out, and is not tried.
  *          With a sanitizer each is left out of a fifth of the networks that it has work in, the first of them always.
  *          No network here is quantised: for the passes that are for these, tests/kernels/test_passes.c and test_qlinear.c
- *          see to the same.
+ *          see to the same. None has channels last either: three get Transposes around their Adds and Relus, as exporters
+ *          from such frameworks write them, give the same answers with and without the pass that is for these, and are with
+ *          it what they were.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -18,11 +20,12 @@
 #include "base/align.h"
 #include "kernels/backend.h"
 #include "kernels/graph_build.h"
+#include "kernels/op.h"
 #include "tests/leat_test.h"
 #include "tests/zoo_lengths.h"
 #include "tools/zoo/zoo.h"
 
-enum { ITEMS = 3, PASSES_MAX = 64 };
+enum { ITEMS = 3, PASSES_MAX = 64, CHANNELS_LAST = 3 };
 
 struct network {
     const struct zoo_model *model;
@@ -31,6 +34,7 @@ struct network {
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
     uint32_t input_count, tensor_count;
     bool one_by_one, has_lengths;
+    bool channels_last; /* around Adds and Relus */
     int64_t ends[LEAT_TENSORS_MAX]; /* of indices */
     void *inputs[LEAT_TENSORS_MAX]; /* ITEMS items */
     float slack[LEAT_TENSORS_MAX];  /* of outputs: what rounding may come to */
@@ -64,12 +68,65 @@ note_ends(const struct zoo_model *model, const struct onnx_summary *summary, voi
     }
 }
 
+/* Puts a Transpose of `from` behind the last node; where there is no `to`, into a value of its own, which is returned. */
+static uint32_t
+put_transpose(struct leat_graph *graph, uint32_t from, const int64_t perm[4], uint32_t to)
+{
+    const struct leat_value x = graph->values[from];
+    const struct leat_attribute attribute = {.name = "perm", .kind = LEAT_ATTRIBUTE_INTS, .count = 4, .ints = perm};
+
+    if (to == LEAT_VALUE_NONE) {
+        EXPECT(leat_graph_add_value(graph, x.name, x.dtype, x.rank, x.dims, &to) == LEAT_OK);
+    }
+    EXPECT(leat_graph_add_node(graph, leat_op_find("Transpose", graph->opset), x.name, &from, 1, &to, 1, &attribute, 1) ==
+           LEAT_OK);
+    EXPECT(leat_graph_infer_node(graph, &graph->nodes[graph->node_count - 1]) == LEAT_OK);
+    return to;
+}
+
+static bool
+has_channels(const struct leat_graph *graph, const struct leat_node *node)
+{
+    bool has = node->op->kind == LEAT_OP_ADD || node->op->kind == LEAT_OP_RELU;
+    for (uint32_t i = 0; has && i < node->input_count; i++) {
+        has = leat_node_input(graph, node, i)->rank == 4 && leat_node_input(graph, node, i)->data == NULL;
+    }
+    return has;
+}
+
+static void
+put_channels_last(struct leat_graph *graph)
+{
+    static const int64_t last[] = {0, 2, 3, 1}, back[] = {0, 3, 1, 2};
+    uint32_t count;
+
+    struct leat_node *nodes = leat_graph_take_nodes(graph, &count);
+    for (uint32_t n = 0; n < count; n++) {
+        struct leat_node node = nodes[n];
+        const uint32_t result = node.outputs[0];
+        if (!has_channels(graph, &node)) {
+            EXPECT(leat_graph_put_node(graph, &node) == LEAT_OK);
+            continue;
+        }
+        for (uint32_t i = 0; i < node.input_count; i++) {
+            node.inputs[i] = put_transpose(graph, node.inputs[i], last, LEAT_VALUE_NONE);
+        }
+        const struct leat_value y = graph->values[result];
+        EXPECT(leat_graph_add_value(graph, y.name, y.dtype, y.rank, y.dims, &node.outputs[0]) == LEAT_OK);
+        EXPECT(leat_graph_infer_node(graph, &node) == LEAT_OK && leat_graph_put_node(graph, &node) == LEAT_OK);
+        (void)put_transpose(graph, node.outputs[0], back, result);
+    }
+}
+
 static struct leat_graph *
 import(const struct network *network)
 {
     struct leat_graph *graph = NULL;
 
     EXPECT(leat_onnx_import(network->file, network->file_bytes, &graph) == LEAT_OK);
+    if (network->channels_last) {
+        put_channels_last(graph);
+    }
     return graph;
 }
 
@@ -307,6 +364,45 @@ test_network(const struct zoo_model *model, const uint32_t found[])
     return all;
 }
 
+static uint32_t
+count_nodes(const struct network *network, uint64_t passes)
+{
+    struct leat_graph *graph = import(network);
+
+    bind(network, graph);
+    EXPECT(leat_graph_optimise(graph, passes) == LEAT_OK && leat_graph_check(graph) == LEAT_OK);
+    const uint32_t count = graph->node_count;
+    leat_graph_destroy(graph);
+    return count;
+}
+
+/* Which passes had something to do in what has channels last here and there; 0 where there are none. */
+static uint64_t
+test_channels_last(const struct zoo_model *model)
+{
+    uint64_t sinks, busy = 0;
+    struct network network;
+    struct answer expected;
+
+    EXPECT(leat_passes_without("sink-transposes", &sinks) == LEAT_OK);
+    make_network(model, &network);
+    const uint32_t before = count_nodes(&network, 0), after = count_nodes(&network, UINT64_MAX);
+    network.channels_last = true;
+    if (count_nodes(&network, 0) > before) {
+        network.channels_last = false;
+        answer(&leat_backend_reference, &network, false, UINT64_MAX, &expected);
+        (void)set_slack(&network, &expected);
+        network.channels_last = true;
+        busy = find_busy(&network, false);
+        EXPECT(count_nodes(&network, UINT64_MAX) == after && count_nodes(&network, sinks) > after);
+        test_passes(&network, &expected, false, UINT64_MAX, "nothing, with channels last");
+        test_passes(&network, &expected, false, sinks, "sink-transposes, with channels last");
+        forget(&network, &expected);
+    }
+    destroy_network(&network);
+    return busy;
+}
+
 /* ---- Names -------------------------------------------------------------------------------------- */
 
 static void
@@ -344,7 +440,7 @@ is_for_quantised(const char *pass)
 int
 main(void)
 {
-    uint32_t found[PASSES_MAX] = {0}, jumpy = 0;
+    uint32_t found[PASSES_MAX] = {0}, jumpy = 0, channels_last = 0;
 
     leat_test_init();
     (void)fprintf(stderr, "seed %llu\n", (unsigned long long)leat_test_seed);
@@ -357,9 +453,18 @@ main(void)
             found[p] += (uint32_t)(busy >> p & 1);
         }
     }
+    for (size_t m = 0; m < zoo_model_count && channels_last < CHANNELS_LAST; m++) {
+        const uint64_t busy = test_channels_last(&zoo_models[m]);
+        channels_last += busy != 0;
+        for (size_t p = 0; p < leat_pass_count; p++) {
+            found[p] += (uint32_t)(busy >> p & 1);
+        }
+    }
+    EXPECT(channels_last == CHANNELS_LAST);
     EXPECT(jumpy <= 3); /* detectors that suppress boxes, once in many seeds */
     for (size_t p = 0; p < leat_pass_count; p++) {
-        (void)fprintf(stderr, "%s: found work in %u of %zu networks\n", leat_passes[p].name, found[p], zoo_model_count);
+        (void)fprintf(stderr, "%s: found work in %u of %zu networks\n", leat_passes[p].name, found[p],
+                      zoo_model_count + channels_last);
         EXPECT((found[p] == 0) == is_for_quantised(leat_passes[p].name));
     }
     return 0;
