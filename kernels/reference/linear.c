@@ -14,6 +14,28 @@ broadcast_index(const struct leat_value *c, size_t row, size_t column)
     return (rows == 1 ? 0 : row) * columns + (columns == 1 ? 0 : column);
 }
 
+enum { LANES = 16 }; /* columns next to each other that are summed together, each in the order of its products */
+
+/* sums[n] += x[k x_step] w[k w_step + n] */
+static void
+add_products(const float *x, size_t x_step, const float *w, size_t w_step, size_t inner, size_t columns, double sums[LANES])
+{
+    if (columns < LANES) {
+        for (size_t k = 0; k < inner; k++) {
+            for (size_t n = 0; n < columns; n++) {
+                sums[n] += (double)x[k * x_step] * (double)w[k * w_step + n];
+            }
+        }
+        return;
+    }
+    for (size_t k = 0; k < inner; k++) {
+        const double factor = (double)x[k * x_step];
+        for (size_t n = 0; n < LANES; n++) {
+            sums[n] += factor * (double)w[k * w_step + n];
+        }
+    }
+}
+
 LEAT_REFERENCE_FUNCTION(gemm)
 {
     const struct leat_value *a = leat_eval_input(eval, 0), *b = leat_eval_input(eval, 1);
@@ -30,17 +52,25 @@ LEAT_REFERENCE_FUNCTION(gemm)
     float *out = leat_eval_out(eval, 0);
 
     for (size_t m = 0; m < rows; m++) {
-        for (size_t n = 0; n < columns; n++) {
-            double sum = 0;
-            for (size_t k = 0; k < inner; k++) {
-                sum += (double)in_a[trans_a ? k * a_columns + m : m * a_columns + k] *
-                       (double)in_b[trans_b ? n * b_columns + k : k * b_columns + n];
+        const float *row = in_a + (trans_a ? m : m * a_columns);
+        for (size_t first = 0; first < columns; first += LANES) {
+            const size_t count = columns - first < LANES ? columns - first : LANES;
+            double sums[LANES] = {0};
+            if (!trans_b) {
+                add_products(row, trans_a ? a_columns : 1, in_b + first, b_columns, inner, count, sums);
             }
-            sum *= alpha;
-            if (in_c != NULL) {
-                sum += beta * (double)in_c[broadcast_index(c, m, n)];
+            for (size_t n = 0; n < count; n++) {
+                if (trans_b) {
+                    for (size_t k = 0; k < inner; k++) {
+                        sums[n] += (double)row[trans_a ? k * a_columns : k] * (double)in_b[(first + n) * b_columns + k];
+                    }
+                }
+                sums[n] *= alpha;
+                if (in_c != NULL) {
+                    sums[n] += beta * (double)in_c[broadcast_index(c, m, first + n)];
+                }
+                out[m * columns + first + n] = (float)sums[n];
             }
-            out[m * columns + n] = (float)sum;
         }
     }
     return LEAT_OK;
@@ -66,12 +96,16 @@ LEAT_REFERENCE_FUNCTION(matmul)
         const float *x = in_a + leat_matrix_offset(a, output, batches, batch, rows * inner);
         const float *w = in_b + leat_matrix_offset(b, output, batches, batch, inner * columns);
         for (size_t m = 0; m < rows; m++) {
-            for (size_t n = 0; n < columns; n++) {
-                double sum = bias != NULL ? (double)bias[n] : 0;
-                for (size_t k = 0; k < inner; k++) {
-                    sum += (double)x[m * inner + k] * (double)w[k * columns + n];
+            for (size_t first = 0; first < columns; first += LANES) {
+                const size_t lanes = columns - first < LANES ? columns - first : LANES;
+                double sums[LANES] = {0};
+                for (size_t n = 0; n < lanes && bias != NULL; n++) {
+                    sums[n] = (double)bias[first + n];
                 }
-                *out++ = (float)sum;
+                add_products(x + m * inner, 1, w + first, columns, inner, lanes, sums);
+                for (size_t n = 0; n < lanes; n++) {
+                    *out++ = (float)sums[n];
+                }
             }
         }
     }

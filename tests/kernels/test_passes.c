@@ -988,7 +988,67 @@ test_constants_and_dead_code(void)
     leat_graph_destroy(graph);
 }
 
-/* A chain of doublings must not exhaust memory: folding stops at a bound, the graph still works. */
+static void
+test_constant_products(void)
+{
+    builder_init(&b, 13); /* weights as adapters have them: W + A B, and what is behind */
+    (void)builder_input(&b, "x", 1, DIMS(-1, 6));
+    weights("w", DIMS(6, 40), &random_state, false);
+    weights("a", DIMS(6, 2), &random_state, false);
+    weights("b", DIMS(2, 40), &random_state, false);
+    (void)builder_node(&b, "MatMul", "a b", "ab");
+    (void)builder_node(&b, "Add", "w ab", "sum");
+    weights("e", DIMS(40, 3), &random_state, false);
+    (void)builder_node(&b, "MatMul", "sum e", "se");
+    (void)builder_node(&b, "MatMul", "x se", "y");
+    builder_output(&b, "y");
+    expect_nodes(pass_bit("fold-constants"), 1);
+
+    static const float scales[2] = {0.5f, 2.0f};
+    for (int way = 0; way < 4; way++) { /* scaled and transposed */
+        builder_init(&b, 13);
+        (void)builder_input(&b, "x", 1, DIMS(-1, 5));
+        weights("a", way & 1 ? (const int64_t[]){3, 5} : (const int64_t[]){5, 3}, 2, &random_state, false);
+        weights("b", way & 2 ? (const int64_t[]){33, 3} : (const int64_t[]){3, 33}, 2, &random_state, false);
+        weights("c", DIMS(1, 33), &random_state, false);
+        Onnx__NodeProto *gemm = builder_node(&b, "Gemm", "a b c", "w");
+        (void)builder_int(&b, gemm, "transA", way & 1);
+        (void)builder_int(&b, gemm, "transB", way >> 1);
+        (void)builder_float(&b, gemm, "alpha", scales[0]);
+        (void)builder_float(&b, gemm, "beta", scales[1]);
+        (void)builder_node(&b, "MatMul", "x w", "y");
+        builder_output(&b, "y");
+        expect_nodes(pass_bit("fold-constants"), 1);
+    }
+
+    start_conv();
+    weights("picture", DIMS(1, 3, 5, 5), &random_state, false);
+    (void)builder_node(&b, "Conv", "picture w", "p");
+    (void)builder_node(&b, "Add", "c p", "y");
+    builder_output(&b, "y");
+    expect_nodes(pass_bit("fold-constants"), 2);
+}
+
+/* Work is bounded: of three products that take a third more than half of it each, one is computed. */
+static void
+test_constant_products_are_bounded(void)
+{
+    struct leat_graph *graph;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 900));
+    (void)builder_constant(&b, "w", 1, NULL, DIMS(900, 900));
+    (void)builder_node(&b, "MatMul", "w w", "w2");
+    (void)builder_node(&b, "MatMul", "w2 w", "w3");
+    (void)builder_node(&b, "MatMul", "w3 w", "w4");
+    (void)builder_node(&b, "MatMul", "x w4", "y");
+    builder_output(&b, "y");
+    graph = import();
+    EXPECT(leat_graph_optimise(graph, pass_bit("fold-constants")) == LEAT_OK && graph->node_count == 3);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
 static void
 test_dequantised(void)
 {
@@ -1151,6 +1211,7 @@ test_quantised(void)
     leat_graph_destroy(graph);
 }
 
+/* A chain of doublings must not exhaust memory: folding stops at a bound, the graph still works. */
 static void
 test_folding_is_bounded(void)
 {
@@ -1554,6 +1615,8 @@ main(void)
     test_transposes_below_one_operand();
     test_transposes_below_two_operands();
     test_constants_and_dead_code();
+    test_constant_products();
+    test_constant_products_are_bounded();
     test_dequantised();
     test_quantised();
     test_folding_is_bounded();
