@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/cost.h"
 
+#include "kernels/einsum.h"
+#include "kernels/graph_build.h"
 #include "kernels/op.h"
 #include "kernels/window.h"
 
@@ -22,6 +24,7 @@ class_of(enum leat_op_kind kind)
     case LEAT_OP_CONV_INTEGER:
     case LEAT_OP_QLINEAR_CONV:
     case LEAT_OP_CONV_TRANSPOSE:
+    case LEAT_OP_EINSUM:
     case LEAT_OP_GEMM:
     case LEAT_OP_MATMUL:
     case LEAT_OP_MATMUL_INTEGER:
@@ -119,6 +122,22 @@ volume(const struct leat_value *value, uint32_t first)
     return product;
 }
 
+/* One for each combination of places along all labels. */
+static uint64_t
+einsum_products(const struct leat_graph *graph, const struct leat_node *node)
+{
+    struct leat_einsum einsum;
+    uint64_t products = 1;
+
+    if (leat_einsum_of(graph, node, &einsum) != LEAT_OK) {
+        return 0;
+    }
+    for (uint32_t label = 0; label < LEAT_EINSUM_LABELS; label++) {
+        products = times(products, einsum.carried[label] ? (uint64_t)einsum.size[label] : 1);
+    }
+    return products;
+}
+
 static uint64_t
 multiply_adds(const struct leat_graph *graph, const struct leat_node *node)
 {
@@ -134,6 +153,8 @@ multiply_adds(const struct leat_graph *graph, const struct leat_node *node)
         return times(elements(y), volume(w, 1));
     case LEAT_OP_CONV_TRANSPOSE:
         return times(elements(x), volume(w, 1));
+    case LEAT_OP_EINSUM:
+        return einsum_products(graph, node);
     case LEAT_OP_GEMM:
         return times(elements(y), (uint64_t)x->dims[leat_node_int(node, "transA", 0) != 0 ? 0 : 1]);
     case LEAT_OP_ATTENTION: /* queries and results, each with every key */
@@ -214,4 +235,58 @@ leat_node_cost(const struct leat_graph *graph, const struct leat_node *node)
         cost.bytes = moved_bytes(graph, node, class == LOOKS_UP);
     }
     return cost;
+}
+
+/* How often what is in the node's graphs runs, at most. */
+static uint64_t
+trips_of(const struct leat_graph *graph, const struct leat_node *node)
+{
+    struct leat_scan_walk walk;
+    int64_t trips;
+
+    if (node->op->kind == LEAT_OP_LOOP) {
+        const bool known = leat_loop_trips(graph, node, &trips) && trips <= (int64_t)graph->trips_max;
+        return known ? (uint64_t)trips : graph->trips_max;
+    }
+    if (node->op->kind == LEAT_OP_SCAN) {
+        const struct leat_value *first = leat_node_input(graph, node, leat_scan_states(node));
+        return leat_scan_input(node, 0, first->rank, &walk) ? (uint64_t)first->dims[walk.axis] : graph->trips_max;
+    }
+    return 1;
+}
+
+/* One in a branch that never runs may have shapes that nobody knows. */
+static bool
+is_known(const struct leat_graph *graph, const struct leat_node *node)
+{
+    bool known = true;
+
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        known = known && (node->inputs[i] == LEAT_VALUE_NONE || leat_value_is_known(&graph->values[node->inputs[i]]));
+    }
+    for (uint32_t o = 0; o < node->output_count; o++) {
+        known = known && (node->outputs[o] == LEAT_VALUE_NONE || leat_value_is_known(&graph->values[node->outputs[o]]));
+    }
+    return known;
+}
+
+uint64_t
+leat_graph_flop(const struct leat_graph *graph)
+{
+    uint64_t flop = 0;
+
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        const struct leat_node *node = &graph->nodes[n];
+        if (!is_known(graph, node)) {
+            continue;
+        }
+        const struct leat_cost cost = leat_node_cost(graph, node);
+        flop = plus(flop, plus(cost.product_flop, cost.other_flop));
+        for (uint32_t a = 0; a < node->attribute_count; a++) {
+            if (node->attributes[a].kind == LEAT_ATTRIBUTE_GRAPH && leat_node_runs(graph, node, &node->attributes[a])) {
+                flop = plus(flop, times(trips_of(graph, node), leat_graph_flop(node->attributes[a].graph)));
+            }
+        }
+    }
+    return flop;
 }

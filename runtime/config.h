@@ -94,6 +94,7 @@ struct leat_config {
         uint64_t session_memory_bytes, session_memory_per_user_bytes; /* 0: by the machine's, see leat_config_memory */
         uint32_t central_queue; /* power of two */
         uint64_t model_memory_bytes;
+        uint32_t item_gflop; /* of one model, for one item */
         uint64_t pipeline_memory_bytes; /* of what lies between stages, all pipelines together */
     } limits;
     struct {

@@ -69,6 +69,7 @@ enum leat_setting_kind {
       1048576, UINT64_C(1) << 47, "auto")                                          \
     X(central_queue, POWER2, limits.central_queue, 64, 1048576, "4096")            \
     X(model_memory, SIZE, limits.model_memory_bytes, 1048576, UINT64_C(1) << 47, "32GiB") \
+    X(item_gflop, U32, limits.item_gflop, 1, UINT32_MAX, "1000")                   \
     X(pipeline_memory, SIZE, limits.pipeline_memory_bytes, 1048576, UINT64_C(1) << 36, "256MiB")
 
 #define LEAT_SETTINGS_DISPATCHER(X)                                                \

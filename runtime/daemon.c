@@ -164,6 +164,7 @@ place_source(const struct leat_daemon *daemon, const struct leat_variant_source 
     placed.team_size_count = daemon->class_count;
     placed.runs = daemon->options.worker_count;
     placed.memory_bytes_max = daemon->options.model_memory_bytes;
+    placed.item_gflop_max = daemon->options.item_gflop;
     placed.nodes = daemon->nodes;
     placed.node_count = daemon->node_count;
     placed.host = daemon->host;

@@ -9,6 +9,7 @@
 
 #include "base/align.h"
 #include "base/clock.h"
+#include "kernels/cost.h"
 #include "kernels/cpu/calibrate.h"
 #include "kernels/graph.h"
 #include "kernels/made_inputs.h"
@@ -551,6 +552,43 @@ find_ranges(struct leat_variant *variant, const struct graphs *graphs)
     return graph != NULL ? leat_graph_made_ranges(graph, variant->made_ranges) : LEAT_OK;
 }
 
+/*
+ * Measuring a model runs it, its largest batch too, and no other is loaded meanwhile: what takes too long is refused before
+ * that. Batches that are chosen by their times are not looked at: sizes are tried as long as they are in time.
+ */
+static enum leat_status
+check_work(const struct leat_variant_source *source, const struct leat_variant *variant, const struct graphs *graphs)
+{
+    const struct leat_graph *graph =
+        graphs->sequence != NULL ? graphs->sequence->graphs[graphs->sequence->length_count - 1] : graphs->graph;
+    const double most = (double)source->item_gflop_max;
+    const uint32_t items = variant->items_bound == LEAT_BATCH_GIVEN ? variant->items_max : 1;
+    struct leat_graph *single;
+
+    if (graph == NULL || source->item_gflop_max == 0) {
+        return LEAT_OK;
+    }
+    const enum leat_status status = leat_graph_specialise(graph, 1, &single);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const double gflop = (double)leat_graph_flop(single) / 1e9;
+    leat_graph_destroy(single);
+    if (gflop > most) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT,
+                         "an item computes up to %.0f GFLOP, limits.item_gflop is %u: raise it for models that may take so "
+                         "long to load",
+                         gflop, source->item_gflop_max);
+    }
+    if (gflop * items > most * LEAT_VARIANT_BATCH_ITEMS) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT,
+                         "a batch of %u computes up to %.0f GFLOP, more than %u times limits.item_gflop, which is %u: raise "
+                         "it, or ask for smaller batches",
+                         items, gflop * items, LEAT_VARIANT_BATCH_ITEMS, source->item_gflop_max);
+    }
+    return LEAT_OK;
+}
+
 /* Imports the file again for each copy: what a backend uses as it is, like large tables, must lie on the node too. */
 static enum leat_status
 load_model(const struct leat_variant_source *source, struct leat_variant *variant, struct leat_variant_copy *copy,
@@ -568,6 +606,9 @@ load_model(const struct leat_variant_source *source, struct leat_variant *varian
     }
     if (status == LEAT_OK) {
         status = find_ranges(variant, &graphs);
+    }
+    if (status == LEAT_OK) {
+        status = check_work(source, variant, &graphs);
     }
     if (status == LEAT_OK) {
         status = give(source, variant, &given);

@@ -47,6 +47,11 @@ struct leat_variant_source {
     uint32_t team_size_count;   /* classes; at most LEAT_WORKER_CLASSES_MAX; 0: one core */
     uint32_t runs; /* how many of them at once; 0 means 1 */
     uint64_t memory_bytes_max; /* of a copy and one run: LEAT_ERR_LIMIT beyond it; 0: without a limit */
+    /*
+     * What one item may compute, of a file whose graph is known here, and LEAT_VARIANT_BATCH_ITEMS times that a batch that
+     * somebody asked for: LEAT_ERR_LIMIT beyond it, before anything runs. 0: without a limit.
+     */
+    uint32_t item_gflop_max;
     const uint32_t *nodes; /* NUMA nodes that get a copy each, in the order of the workers' `copy` */
     uint32_t node_count;   /* 0: one copy, anywhere */
     const char *host;      /* this machine, as leat_measured_host says; NULL: not known */
@@ -64,6 +69,8 @@ struct leat_loaded_variant {
     struct leat_measured measured; /* of all classes; to be freed */
     bool measured_anew;            /* at least for one class of workers it was not known */
 };
+
+#define LEAT_VARIANT_BATCH_ITEMS 32u
 
 /* Why there is no int8 of some files. */
 #define LEAT_VARIANT_QUANTISED "its file is quantised, and runs as it says: there is no int8 of it"

@@ -112,6 +112,38 @@ test_memory(const void *file, size_t size)
     }
 }
 
+/* One whose items compute too much, one whose batches do, and one that may: 2 GFLOP an item. */
+static void
+test_work(void)
+{
+    static const char *const texts[] = {
+        "an item computes up to 2 GFLOP, limits.item_gflop is 1: raise it",
+        "a batch of 64 computes up to 128 GFLOP, more than 32 times limits.item_gflop, which is 2", ""};
+    struct leat_loaded_variant loaded;
+    struct builder b;
+    size_t size;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_TYPE_F32, DIMS(-1, 1000, 1000));
+    (void)builder_constant(&b, "w", ONNX_TYPE_F32, NULL, DIMS(1000, 1000));
+    (void)builder_node(&b, "MatMul", "x w", "y");
+    builder_output(&b, "y");
+    void *bytes = builder_pack(&b, &size);
+    struct leat_variant_source source = {.name = "square", .backend = "cpu", .onnx = bytes, .onnx_bytes = size};
+    for (int i = 0; i < 3; i++) {
+        source.items_max = i == 1 ? 64 : 1;
+        source.item_gflop_max = i == 0 ? 1 : 2;
+        const enum leat_status status = leat_variant_load(&source, &loaded);
+        EXPECT(status == (i < 2 ? LEAT_ERR_LIMIT : LEAT_OK));
+        EXPECT(i == 2 || strstr(leat_error_text(), texts[i]) != NULL);
+        if (status == LEAT_OK) {
+            leat_variant_destroy(loaded.variant);
+            leat_measured_free(&loaded.measured);
+        }
+    }
+    builder_fini(&b);
+}
+
 /* A stall, or two, of five runs: percentiles are those of the others. */
 static void
 test_summaries(void)
@@ -697,6 +729,7 @@ main(void)
     EXPECT(zoo_write(zoo_find("lenet5"), ZOO_SIZE_TEST, leat_test_seed, &file, &size) == LEAT_OK);
     test_copies(file, size);
     test_memory(file, size);
+    test_work();
     test_times_that_are_known();
     test_summaries();
     test_known();

@@ -207,7 +207,7 @@ test_add(void)
     path_of("bias.data", path);
     EXPECT(unlink(path) == 0);
     leatd_end(&leatd, SIGKILL);
-    leatd_start(&leatd, "limits: {model_memory: 64MiB}\n");
+    leatd_start(&leatd, "limits: {model_memory: 64MiB, item_gflop: 1}\n");
     EXPECT(count_kept(NULL) == 3);
     expect_row("table", 5, LEAT_OUTCOME_OK);
     expect_row("other", ROWS - 1, LEAT_OUTCOME_OK);
@@ -233,6 +233,19 @@ test_refused(void)
     path_of("short.onnx", path);
     LEAT(3, "tensor 'table' needs 1048576 bytes", "model", "add", "short", path);
     EXPECT(count_kept(NULL) == 3);
+
+    struct builder b;
+    size_t count;
+    builder_init(&b, 13); /* 2 GFLOP for an item, from a file of some bytes */
+    (void)builder_input(&b, "x", 1, DIMS(-1, 1000, 1000));
+    (void)builder_node(&b, "MatMul", "x x", "y");
+    builder_output(&b, "y");
+    void *bytes = builder_pack(&b, &count);
+    write_at("slow.onnx", bytes, count, 0, 0);
+    path_of("slow.onnx", path);
+    LEAT(3, "an item computes up to 2 GFLOP, limits.item_gflop is 1: raise it", "model", "add", "slow", path);
+    EXPECT(count_kept(NULL) == 3);
+    builder_fini(&b);
 }
 
 /* What a client of its own says instead of leat. */

@@ -165,6 +165,48 @@ test_costs(void)
     builder_fini(&builder);
 }
 
+/* Products in disguise, and in a loop that ends when contents say so. */
+static void
+test_work(void)
+{
+    struct leat_graph *graph = NULL, *alone = NULL;
+    struct builder builder, body;
+
+    builder_init(&builder, 13);
+    builder_input(&builder, "x", 1, DIMS(-1, 4, 6));
+    builder_constant(&builder, "w", 1, NULL, DIMS(6, 5));
+    (void)builder_string(&builder, builder_node(&builder, "Einsum", "x w", "y"), "equation", "bij,jk->bik");
+    builder_output(&builder, "y");
+    EXPECT(builder_import(&builder, &graph) == LEAT_OK && leat_graph_specialise(graph, 3, &alone) == LEAT_OK);
+    EXPECT(leat_graph_flop(alone) == 2 * 3 * 4 * 6 * 5);
+    leat_graph_destroy(alone);
+    leat_graph_destroy(graph);
+    builder_fini(&builder);
+
+    builder_init(&body, 13);
+    builder_input(&body, "i", 7, NULL, 0);
+    builder_input(&body, "more_in", 9, NULL, 0);
+    builder_input(&body, "s", 1, DIMS(1, 4, 4));
+    builder_constant(&body, "factor", 1, NULL, DIMS(4, 4));
+    builder_node(&body, "Identity", "more_in", "more");
+    builder_node(&body, "MatMul", "s factor", "t");
+    builder_output(&body, "more");
+    builder_output(&body, "t");
+    builder_init(&builder, 13);
+    builder_input(&builder, "x", 1, DIMS(-1, 4, 4));
+    (void)builder_int(&builder, builder_node(&builder, "ReduceMax", "x", "most"), "keepdims", 0);
+    (void)builder_int(&builder, builder_node(&builder, "Cast", "most", "n"), "to", 7);
+    builder_graph(&builder, builder_node(&builder, "Loop", "n - x", "y"), "body", &body);
+    builder_output(&builder, "y");
+    EXPECT(builder_import(&builder, &graph) == LEAT_OK && leat_graph_specialise(graph, 1, &alone) == LEAT_OK);
+    const uint64_t product = 2 * 4 * 4 * 4, flop = leat_graph_flop(alone);
+    EXPECT(flop >= LEAT_TRIPS_MAX * product && flop < LEAT_TRIPS_MAX * product + product);
+    leat_graph_destroy(alone);
+    leat_graph_destroy(graph);
+    builder_fini(&builder);
+    builder_fini(&body);
+}
+
 /* Two products of numbers, whose weights have this type and zero point, one of two results, and one whose first factor is the constant. */
 static void
 test_numbers(int type, uint8_t point)
@@ -217,6 +259,7 @@ main(void)
 
     leat_test_init();
     test_costs();
+    test_work();
     test_numbers(3, 0);
     test_numbers(3, 1);
     test_numbers(2, 0);
