@@ -40,7 +40,7 @@
 #define LEAT_VALUE_BYTES_MAX    (UINT64_C(1) << 40)      /* of one value with a known shape */
 #define LEAT_TRIPS_MAX          4096u                    /* of a graph that says nothing else */
 #define LEAT_OPSET_MIN          1 /* most operators of the table start at 6 or 7 */
-#define LEAT_OPSET_MAX          22 /* the newest that every row of the table was compared with */
+#define LEAT_OPSET_MAX          28 /* the newest that every row of the table was compared with */
 
 /* A tensor in the graph: an input, a constant or the result of one node. */
 struct leat_value {

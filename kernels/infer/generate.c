@@ -99,6 +99,10 @@ LEAT_INFER_FUNCTION(range)
     double bounds[3];
     bool known = true;
 
+    if (leat_node_int(node, "stash_type", 1) != 1) { /* f32, in which halves are counted here */
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "stash_type %lld is not supported",
+                              (long long)leat_node_int(node, "stash_type", 1));
+    }
     for (uint32_t i = 0; i < 3; i++) {
         const enum leat_status status = leat_check_scalar(graph, node, i, 1u << dtype);
         if (status != LEAT_OK) {

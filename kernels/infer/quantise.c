@@ -9,7 +9,7 @@
 static enum leat_status
 check_defaults(const struct leat_node *node)
 {
-    static const char *const names[] = {"block_size", "output_dtype"};
+    static const char *const names[] = {"block_size", "output_dtype", "precision"};
 
     for (uint32_t i = 0; i < LEAT_COUNT_OF(names); i++) {
         if (leat_node_int(node, names[i], 0) != 0) {

@@ -311,11 +311,15 @@ LEAT_INFER_FUNCTION(depth_to_space)
 
 LEAT_INFER_FUNCTION(space_to_depth)
 {
+    const struct leat_attribute *mode = leat_node_attribute(node, "mode");
     int64_t block = 1;
 
     const enum leat_status status = read_block(graph, node, mixes_items, &block);
     if (status != LEAT_OK) {
         return status;
+    }
+    if (mode != NULL && strcmp(mode->s, "DCR") != 0) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "mode '%.32s' is not supported", mode->s);
     }
     outputs[0] = leat_shape_of(leat_node_input(graph, node, 0));
     outputs[0].dims[1] = times(outputs[0].dims[1], block * block);

@@ -405,6 +405,119 @@ quantise_older(struct builder *b)
     quantise(b, false);
 }
 
+/* Rounding modes are for types that are not here. */
+static void
+cast(struct builder *b, bool newer)
+{
+    static const float none = 0.0f;
+
+    Onnx__NodeProto *node = builder_node(b, "Cast", "x", "i");
+    (void)builder_int(b, node, "to", I32);
+    (void)builder_constant(b, "none", F32, &none, DIMS(1));
+    Onnx__NodeProto *like = builder_node(b, "CastLike", "i none", "y");
+    if (newer) {
+        (void)builder_string(b, node, "round_mode", "down");
+        (void)builder_string(b, like, "round_mode", "up");
+    }
+    builder_output(b, "y");
+}
+
+static void
+cast_newer(struct builder *b)
+{
+    cast(b, true);
+}
+
+static void
+cast_older(struct builder *b)
+{
+    cast(b, false);
+}
+
+static void
+precise(struct builder *b, bool newer)
+{
+    static const float scale = 0.02f;
+    static const uint8_t zero = 100;
+
+    (void)builder_constant(b, "scale", F32, &scale, NULL, 0);
+    (void)builder_constant(b, "zero", 2, &zero, NULL, 0);
+    Onnx__NodeProto *quantise = builder_node(b, "QuantizeLinear", "x scale zero", "q");
+    Onnx__NodeProto *back = builder_node(b, "DequantizeLinear", "q scale zero", "y");
+    if (newer) {
+        (void)builder_int(b, quantise, "precision", 0);
+        (void)builder_int(b, back, "output_dtype", 0);
+    }
+    builder_output(b, "y");
+}
+
+static void
+precise_newer(struct builder *b)
+{
+    precise(b, true);
+}
+
+static void
+precise_older(struct builder *b)
+{
+    precise(b, false);
+}
+
+/* The number of a column is added. */
+static void
+count(struct builder *b, bool newer)
+{
+    static const float bounds[3] = {0, 7, 1};
+
+    (void)builder_constant(b, "start", F32, &bounds[0], NULL, 0);
+    (void)builder_constant(b, "limit", F32, &bounds[1], NULL, 0);
+    (void)builder_constant(b, "delta", F32, &bounds[2], NULL, 0);
+    Onnx__NodeProto *node = builder_node(b, "Range", "start limit delta", "r");
+    if (newer) {
+        (void)builder_int(b, node, "stash_type", F32);
+    }
+    (void)builder_node(b, "Add", "x r", "y");
+    builder_output(b, "y");
+}
+
+static void
+count_newer(struct builder *b)
+{
+    count(b, true);
+}
+
+static void
+count_older(struct builder *b)
+{
+    count(b, false);
+}
+
+/* Columns 0 to 5, of which there is an even number. */
+static void
+gather_blocks(struct builder *b, bool newer)
+{
+    integers(b, "parts", DIMS(6, 1));
+    (void)builder_int(b, builder_node(b, "Split", "x parts", "most last"), "axis", 3);
+    Onnx__NodeProto *node = builder_node(b, "SpaceToDepth", "most", "y");
+    (void)builder_int(b, node, "blocksize", 2);
+    if (newer) {
+        (void)builder_string(b, node, "mode", "DCR");
+    }
+    builder_output(b, "y");
+}
+
+static void
+gather_blocks_newer(struct builder *b)
+{
+    gather_blocks(b, true);
+}
+
+static void
+gather_blocks_older(struct builder *b)
+{
+    gather_blocks(b, false);
+}
+
 const struct newer_form newer_forms[] = {
     {"Reduce* with axes", 18,
      "node 'part0' (operator ReduceL1): it has 2 inputs; 1 to 1 are possible at opsets 1 to 17",
@@ -435,6 +548,18 @@ const struct newer_form newer_forms[] = {
     {"QuantizeLinear with defaults", 21,
      "node 'q' (operator QuantizeLinear): attribute 'block_size' is not supported at opsets 19 to 20",
      quantise_newer, quantise_older},
+    {"QuantizeLinear with more defaults", 23,
+     "node 'q' (operator QuantizeLinear): attribute 'precision' is not supported at opsets 21 to 22",
+     precise_newer, precise_older},
+    {"Cast with modes of rounding", 24,
+     "node 'i' (operator Cast): attribute 'round_mode' is not supported at opsets 19 to 23",
+     cast_newer, cast_older},
+    {"Range counted in f32", 27,
+     "node 'r' (operator Range): attribute 'stash_type' is not supported at opsets 11 to 26",
+     count_newer, count_older},
+    {"SpaceToDepth by name", 28,
+     "node 'y' (operator SpaceToDepth): attribute 'mode' is not supported at opsets 1 to 27",
+     gather_blocks_newer, gather_blocks_older},
 };
 const size_t newer_form_count = LEAT_COUNT_OF(newer_forms);
 

@@ -23,6 +23,7 @@
 #include "tools/zoo/zoo.h"
 
 enum { ITEMS = 3, PLAN_ITEMS = 4 };
+enum { THEIR_OPSET_MAX = 22 }; /* which all that leat is built with read */
 
 /* Of the largest value of an output, and of the size of a kind of what is said of boxes. */
 static const double element_close = 1e-4, column_close = 5e-4;
@@ -527,8 +528,10 @@ main(int argc, char **argv)
     }
     leat_team_destroy(team);
     for (size_t f = 0; f < newer_form_count; f++) {
-        test_newer_form(&newer_forms[f], newer_forms[f].since);
-        test_newer_form(&newer_forms[f], LEAT_OPSET_MAX);
+        if (newer_forms[f].since <= THEIR_OPSET_MAX) {
+            test_newer_form(&newer_forms[f], newer_forms[f].since);
+            test_newer_form(&newer_forms[f], THEIR_OPSET_MAX);
+        }
     }
     EXPECT(ran >= 15);
     (void)printf("%u networks agree\n", ran);
