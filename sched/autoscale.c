@@ -353,13 +353,12 @@ paper_up(struct paper *paper)
     }
 }
 
-/* One fewer of the dearest that can be spared, or something cheaper in place of what runs: what saves more. */
+/* One fewer of the dearest that can be spared, or in place of all of a variant what costs less in sum: what saves more. */
 static void
 paper_down(struct paper *paper)
 {
     APPLICATION *application = paper->application;
-    const uint32_t running = running_variant(paper);
-    uint32_t spared = UINT32_MAX, best = UINT32_MAX, best_instances = 0;
+    uint32_t spared = UINT32_MAX, replaced = UINT32_MAX, best = UINT32_MAX, best_instances = 0;
     double best_price = 0;
 
     for (uint32_t v = 0; v < application->variant_count; v++) {
@@ -369,18 +368,20 @@ paper_down(struct paper *paper)
             best_price = -(double)application->variants[v].price;
         }
     }
-    for (uint32_t u = 0; u < application->variant_count; u++) {
-        uint32_t instances;
-        double price;
-        if (u != running && application->variants[u].price < application->variants[running].price &&
-            replacement(paper, running, u, &instances, &price) && price < best_price) {
-            best = u;
-            best_instances = instances;
-            best_price = price;
+    for (uint32_t v = 0; v < application->variant_count; v++) {
+        for (uint32_t u = 0; u < application->variant_count && has(application, v) > 0; u++) {
+            uint32_t instances;
+            double price;
+            if (u != v && replacement(paper, v, u, &instances, &price) && price < best_price) {
+                replaced = v;
+                best = u;
+                best_instances = instances;
+                best_price = price;
+            }
         }
     }
     if (best != UINT32_MAX) {
-        replace(paper, running, best, best_instances);
+        replace(paper, replaced, best, best_instances);
     } else if (spared != UINT32_MAX) {
         application->aim[spared]--;
     }

@@ -9,9 +9,13 @@
  * Problem   Integer numbers n of instances of each variant v; the least sum of C min(n, N) + C (1 + lambda T) max(n - N, 0),
  *           where N run now, C is an instance's price and T its loading time; sum of Q n >= load and slack; only variants that are in time;
  *           what instances use of each resource is there. This is the paper's program, its constant sum of C N left away.
- * Aims      `replicate` has more or fewer instances of one variant. `paper` is the paper's heuristic: one application after
- *           another, one variant is replicated, or replaced by one other. `least` solves the program by bounded search, and departs
- *           from the paper where that is weak:
+ * Aims      `replicate` has more or fewer instances of one variant. `paper` is the paper's heuristic: one application
+ *           after another, one variant is replicated, or replaced by one other. The paper's own: below the headroom
+ *           replicas, or an upgrade to a variant that carries more; else, where the load is still carried, one
+ *           instance fewer, or a downgrade; of these what is cheapest by the program's objective. Our reading: all
+ *           instances of a variant are replaced, when upgrading those of what carries most, when downgrading those of
+ *           any that runs; and a downgrade is what costs less in sum, as the objective counts, though an instance may
+ *           be dearer. `least` solves the program by bounded search, and departs from the paper where that is weak:
  *             - several variants carry a load together, as the program allows and the heuristic does not;
  *             - all applications are decided at once, by prices of resources that are scarce, not first come, first served;
  *             - slack grows with the spread of independent arrivals in the time that they can wait, which 5 % is too little for where rates

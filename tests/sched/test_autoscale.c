@@ -181,6 +181,17 @@ test_the_heuristic(void)
     variants[0].load_ns = variants[1].load_ns = UINT64_C(20000000000);
     leat_autoscale_aim_paper(&(struct leat_autoscale_options){1, 0, 1}, &box, &application, 1);
     EXPECT(application.aim[0] == 0 && application.aim[1] == 0 && application.aim[2] == 1);
+    /* Five of A go for one of B, dearer than one of them and cheaper than all; also where it is B that carries most. */
+    variants[0].load_ns = variants[1].load_ns = 1;
+    application.ready[2] = 0;
+    application.ready[0] = 5;
+    for (uint32_t before = 0; before < 2; before++) {
+        application.ready[1] = before;
+        application.load_qps = 24 + 100 * before;
+        leat_autoscale_aim_paper(&exact, &box, &application, 1);
+        EXPECT(application.aim[0] == 0 && application.aim[1] == before + 1 && application.aim[2] == 0);
+    }
+    application.ready[0] = application.ready[1] = 0;
     /* No room for what would be cheapest: as many replicas as there is room for. */
     variants[2].uses[0] = 1;
     application.ready[2] = 3;
