@@ -460,6 +460,18 @@ struct share {
     uint32_t count;
 };
 
+/* Steps after which no item runs. */
+static int64_t
+steps_of(const struct work *w)
+{
+    int64_t most = 0;
+
+    for (int64_t item = 0; item < w->batch; item++) {
+        most = length_of(w, item) > most ? length_of(w, item) : most;
+    }
+    return most;
+}
+
 /* Everything of the n-th step that comes before its cells; the state before it is of all members. */
 static void
 sum_gates(const struct work *w, const struct share *share, int64_t n, const float *old, const struct others *others)
@@ -493,7 +505,7 @@ static void
 run_steps(const struct work *w, const struct share *share, const struct others *others)
 {
     const struct cpu_recurrent_operands *o = w->o;
-    const int64_t steps = w->r->geometry.steps;
+    const int64_t steps = w->r->geometry.steps, needed = steps_of(w);
 
     for (uint32_t i = 0; i < share->count; i++) {
         load_biases(w, &share->units[i]);
@@ -503,12 +515,16 @@ run_steps(const struct work *w, const struct share *share, const struct others *
         }
     }
     for (int64_t n = 0; n < steps; n++) {
-        const int64_t end = n + w->chunk < steps ? n + w->chunk : steps;
-        for (uint32_t i = 0; n % w->chunk == 0 && i < share->count; i++) {
+        const int64_t end = n + w->chunk < needed ? n + w->chunk : needed;
+        for (uint32_t i = 0; n < needed && n % w->chunk == 0 && i < share->count; i++) {
             add_inputs(w, &share->units[i], n, end);
         }
-        wait_for(others);
-        sum_gates(w, share, n, w->h[n % 2], others);
+        if (n <= needed) { /* even where nothing is summed: others may still read the state before the last */
+            wait_for(others);
+        }
+        if (n < needed) {
+            sum_gates(w, share, n, w->h[n % 2], others);
+        }
         for (uint32_t i = 0; i < share->count; i++) {
             run_cells(w, &share->units[i], n, w->h[n % 2], w->h[(n + 1) % 2]);
         }
@@ -522,8 +538,8 @@ run_steps(const struct work *w, const struct share *share, const struct others *
 }
 
 static void
-run(const struct cpu_recurrent *r, const struct cpu_recurrent_operands *o, void *scratch,
-                  struct leat_team *team, uint32_t member, uint32_t members)
+run(const struct cpu_recurrent *r, const struct cpu_recurrent_operands *o, void *scratch, struct leat_team *team,
+    uint32_t member, uint32_t members)
 {
     const int64_t vectors = vectors_of(&r->geometry), all = r->geometry.directions * vectors;
     const int64_t first = all * member / members, last = all * (member + 1) / members;

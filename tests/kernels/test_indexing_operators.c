@@ -92,6 +92,7 @@ static const struct row rows[] = {
     {"RNN", 7, "x:f[3,2,2] w:c[1,2,2] r:c[1,2,2] - n:i[2]", "hidden_size=2", FAILS, 0, 2},
     {"RNN", 14, "x:f[3,2,2] w:c[1,2,2] r:c[1,2,2] - n:i[2]", "hidden_size=2", FAILS, 0, 2},
     {"Range", 11, "a:l[] b:l[] c:l[]", "", REFUSED, 1, 1},
+    {"Range", 27, "a:l[] b:l[] c:l[]", "", REFUSED, 1, 1},
     {"ReduceL1", 18, "x:f[2,3] a:l[1]", "", REFUSED, 0, 1},
     {"ReduceL2", 18, "x:f[2,3] a:l[1]", "", REFUSED, 0, 1},
     {"ReduceLogSum", 18, "x:f[2,3] a:l[1]", "", REFUSED, 0, 1},

@@ -637,7 +637,7 @@ test_indices(void)
 
 /* ---- Lengths ---------------------------------------------------------------------------------------- */
 
-enum { STEPS = 64, HIDDEN = 64 };
+enum { STEPS = 64, HIDDEN = 256 };
 static uint32_t full_runs;
 
 /* Of all items. */

@@ -14,7 +14,7 @@
 #include "tests/kernels/model_builder.h"
 #include "tests/tools/command.h"
 
-enum { F32 = 1, I32 = 6, I64 = 7, ROWS = 100000, STEPS = 64, HIDDEN = 64 };
+enum { F32 = 1, I32 = 6, I64 = 7, ROWS = 100000, STEPS = 64, HIDDEN = 256 };
 
 static struct command command;
 static struct builder b; /* one model at a time */

@@ -29,7 +29,7 @@ _leat() {
                        --objective --violations --percentile --prediction-noise --service-noise --learn --rate --tolerance --json
                        --csv --svg --threads --help --profiles --accuracies --task --cores --statistic --variants --batch-max
                        --selector --policy --rate-step --workers --late --trace --trace-cycle --dispersion --burst-mean --load
-                       --window --duration --abort --late-svg --stages --pipeline --graph --scaler --resize-delay --start-delay --settle
+                       --window --duration --abort --late-svg --stages --pipeline --revision --graph --scaler --resize-delay --start-delay --settle
                        --deviations --hold --period --forecast --batches --drop --violations-svg
                        --autoscale --cpu-cores --inferentia-cores --gpus --headroom --load-weight --steady' ;;
     policy) options='--profiles --accuracies --task --cores --statistic --variants --objective --workers --rates --output --mode
@@ -39,7 +39,7 @@ _leat() {
     pool) options='--budget --objective --price --max --cores --base --sizes --variant --top --by --router --seed --profile --model
                    --prices --percentile --json --socket --help'
           [ "$COMP_CWORD" -eq 2 ] && options="plan $options" ;;
-    scale) options='--cores --for --for-all --json --socket --help --stages --pipeline --objective --rate --mode --scaling --instances
+    scale) options='--cores --for --for-all --json --socket --help --stages --pipeline --revision --objective --rate --mode --scaling --instances
                     --deviations'
            [ "$COMP_CWORD" -eq 2 ] && options="show set plan $options" ;;
     status) options='--wait --json --socket --help' ;;
