@@ -112,6 +112,18 @@ has_one_element(const struct leat_value *value)
     return value->rank == 0 || (value->data != NULL && leat_value_elements(value) == 1);
 }
 
+/* A constant that is broadcast to the result, and so can be permuted with it: what CastLike reads but the type of need not be. */
+static bool
+can_be_turned(const struct leat_value *x, const struct leat_value *y)
+{
+    bool can = x->data != NULL && x->rank <= y->rank;
+
+    for (uint32_t d = 0; can && d < x->rank; d++) {
+        can = x->dims[d] == 1 || x->dims[d] == y->dims[y->rank - x->rank + d];
+    }
+    return can;
+}
+
 /* ---- Regions ------------------------------------------------------------------------------------------- */
 
 /* Which perm the operator's operands and result are turned by; NOT_TURNED where they are not all. */
@@ -137,7 +149,7 @@ turned_operator(const struct sink *sink, const struct leat_node *node)
     }
     for (uint32_t i = 0; i < node->input_count; i++) {
         const struct leat_value *x = leat_node_input(sink->graph, node, i);
-        if (x != NULL && !is_turned(sink, node->inputs[i]) && !has_one_element(x) && x->data == NULL) {
+        if (x != NULL && !is_turned(sink, node->inputs[i]) && !has_one_element(x) && !can_be_turned(x, y)) {
             return NOT_TURNED;
         }
     }
@@ -163,7 +175,9 @@ find_turned(struct sink *sink)
         }
         sink->inside[n] = !transpose && perm != NOT_TURNED;
         for (uint32_t i = 0; i < node->input_count && (transpose || sink->inside[n]); i++) {
-            sink->others[node->inputs[i]] -= node->inputs[i] != LEAT_VALUE_NONE && is_turned(sink, node->inputs[i]);
+            if (is_turned(sink, node->inputs[i])) { /* which an operand that is left out is not */
+                sink->others[node->inputs[i]]--;
+            }
         }
         if (perm != NOT_TURNED) {
             sink->turned[node->outputs[0]] = perm;
@@ -339,6 +353,7 @@ turn_back(struct leat_graph *graph, const struct perm *perm, uint32_t from, uint
     int64_t at[LEAT_RANK_MAX] = {0};
     void *data;
 
+    LEAT_ASSERT(old.rank <= perm->rank);
     for (uint32_t i = perm->rank; i-- > 0;) {
         const uint32_t lead = perm->rank - old.rank;
         dims[perm->axes[i]] = i < lead ? 1 : old.dims[i - lead];

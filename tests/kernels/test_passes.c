@@ -854,6 +854,20 @@ test_transposes_below_one_operand(void)
     end_channels_last("r");
     expect_sunk(3, 0);
 
+    start_channels_last(); /* one of them is left out */
+    (void)builder_constant(&b, "high", 1, &high, NULL, 0);
+    (void)builder_node(&b, "Clip", "t - high", "r");
+    end_channels_last("r");
+    expect_sunk(3, 0);
+
+    start_channels_last(); /* what is read for its type alone may have any shape */
+    b.opset.version = 15;
+    weights("like", DIMS(2, 2, 1, 1, 2), &random_state, false);
+    (void)builder_node(&b, "CastLike", "t like", "r");
+    (void)builder_node(&b, "Relu", "r", "s");
+    end_channels_last("s");
+    expect_sunk(6, 2);
+
     start_conv(); /* the batch moves, too */
     (void)add_transpose("c", batch_third, "t");
     (void)builder_node(&b, "Relu", "t", "r");
