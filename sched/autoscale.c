@@ -353,7 +353,10 @@ paper_up(struct paper *paper)
     }
 }
 
-/* One fewer of the dearest that can be spared, or in place of all of a variant what costs less in sum: what saves more. */
+/*
+ * One fewer of the dearest that can be spared, or in place of all of a variant what costs less in sum, which is nothing where the
+ * others carry the load: what saves more.
+ */
 static void
 paper_down(struct paper *paper)
 {

@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "kernels/cpu/activation.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/program.h"
 
@@ -159,7 +160,7 @@ cpu_lower_column(struct cpu_builder *b, const struct cpu_product *product)
     struct cpu_arg args[ARGS] = {[BIAS] = {0, product->bias}};
     struct cpu_step *step;
 
-    if (product->columns != 1 || !__builtin_cpu_supports("avx512f")) {
+    if (product->columns != 1 || !cpu_has_avx512()) {
         return LEAT_AGAIN;
     }
     enum leat_status status = cpu_plain(b, node->inputs[0], &args[X].tensor);

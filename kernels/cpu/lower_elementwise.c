@@ -84,10 +84,11 @@ bool
 cpu_activates_apart(const struct cpu_builder *b)
 {
     const struct leat_value *y = leat_node_output(b->graph, b->node, 0);
-    /* What pads channels in oneDNN's layouts must stay 0. */
-    return cpu_model_type(b->model) == dnnl_f32 && cpu_activation_runs_here(b->node->fused_activation) &&
-           (b->node->fused_activation != LEAT_ACTIVATION_SIGMOID || b->node->op->kind != LEAT_OP_CONV ||
-            y->dims[1] % 16 == 0);
+    const enum leat_activation activation = b->node->fused_activation;
+    /* What pads channels in oneDNN's layouts must stay 0: sigmoids are 1/2 there, and tanh about 0. */
+    return cpu_model_type(b->model) == dnnl_f32 && cpu_activation_runs_here(activation) &&
+           ((activation != LEAT_ACTIVATION_SIGMOID && activation != LEAT_ACTIVATION_TANH) ||
+            b->node->op->kind != LEAT_OP_CONV || y->dims[1] % 16 == 0);
 }
 
 static void

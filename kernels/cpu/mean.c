@@ -2,6 +2,7 @@
 /* Means over all pixels, the activations with channels last. */
 #include <string.h>
 
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/portion.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/program.h"
@@ -126,7 +127,7 @@ cpu_lower_mean(struct cpu_builder *b)
     struct cpu_arg args[3] = {{0, 0}};
     struct cpu_step *step;
 
-    if (x->rank != 4 || x->dims[1] % CPU_LANES != 0 || !__builtin_cpu_supports("avx512f")) {
+    if (x->rank != 4 || x->dims[1] % CPU_LANES != 0 || !cpu_has_avx512()) {
         return LEAT_AGAIN;
     }
     enum leat_status status = cpu_best(b, b->node->inputs[0], &args[0].tensor);

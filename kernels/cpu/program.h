@@ -354,7 +354,7 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_broadcast(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_where(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_softmax(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_layer_norm(struct cpu_builder *b);
-/* Its step of our own, with AVX-512: args are x, the scale, the shift if there is one, and y; rows of `width` floats, at least one. */
+/* Its step of our own, with AVX-512 or AVX2: args are x, the scale, the shift if there is one, and y; rows of `width` floats. */
 bool cpu_layer_norm_runs_here(void);
 LEAT_MUST_CHECK enum leat_status cpu_add_layer_norm(struct cpu_builder *b, const struct cpu_arg *args, uint32_t arg_count,
                                                     size_t rows, size_t width);

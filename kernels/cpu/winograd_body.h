@@ -128,7 +128,11 @@ pack(const float *weights, int64_t inputs, int64_t outputs, float *ret_packed)
             transform_outputs(weights + o * from + i * 9, from, low);
             transform_outputs(weights + (o + LANES / 2) * from + i * 9, from, high);
             for (int p = 0; p < POINTS; p++) {
-                CPU_V(stream)(to + p * inputs * GROUP, join(low[p], high[p]));
+                if (LANES == CPU_LINE) {
+                    CPU_V(stream)(to + p * inputs * GROUP, join(low[p], high[p]));
+                } else {
+                    CPU_V(store)(to + p * inputs * GROUP, join(low[p], high[p]));
+                }
             }
         }
     }

@@ -5,16 +5,20 @@
 
 #define TYPES_8BIT (LEAT_TYPE(I8) | LEAT_TYPE(U8))
 
-/* Attributes of later opsets that are supported where they say nothing new: "saturate" is of float8 alone. */
+/*
+ * Attributes of later opsets that are supported where they say nothing new: "saturate" is of float8 alone, and 1 as a type is f32,
+ * which all scales are.
+ */
 static enum leat_status
 check_defaults(const struct leat_node *node)
 {
     static const char *const names[] = {"block_size", "output_dtype", "precision"};
 
     for (uint32_t i = 0; i < LEAT_COUNT_OF(names); i++) {
-        if (leat_node_int(node, names[i], 0) != 0) {
-            return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "%s %lld is not supported", names[i],
-                                  (long long)leat_node_int(node, names[i], 0));
+        const int64_t value = leat_node_int(node, names[i], 0);
+        const bool is_f32 = value == 1 && (i == 2 || (i == 1 && node->op->kind == LEAT_OP_DEQUANTIZE_LINEAR));
+        if (value != 0 && !is_f32) {
+            return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "%s %lld is not supported", names[i], (long long)value);
         }
     }
     return LEAT_OK;

@@ -445,8 +445,8 @@ precise(struct builder *b, bool newer)
     Onnx__NodeProto *quantise = builder_node(b, "QuantizeLinear", "x scale zero", "q");
     Onnx__NodeProto *back = builder_node(b, "DequantizeLinear", "q scale zero", "y");
     if (newer) {
-        (void)builder_int(b, quantise, "precision", 0);
-        (void)builder_int(b, back, "output_dtype", 0);
+        (void)builder_int(b, quantise, "precision", 1); /* f32, as it is */
+        (void)builder_int(b, back, "output_dtype", 1);
     }
     builder_output(b, "y");
 }

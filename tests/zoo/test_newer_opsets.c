@@ -374,7 +374,7 @@ test_refusals(void)
                    ": attribute 'precision' is not supported at opsets 21 to 22");
     expect_refused("QuantizeLinear", 23, "precision", NULL, 10, ": precision 10 is not supported");
     expect_refused("SpaceToDepth", 28, "mode", "CRD", 0, ": mode 'CRD' is not supported");
-    expect_refused("DequantizeLinear", 23, "output_dtype", NULL, 1, ": output_dtype 1 is not supported");
+    expect_refused("DequantizeLinear", 23, "output_dtype", NULL, 10, ": output_dtype 10 is not supported");
     expect_refused("DFT", 20, "inverse", NULL, 1, " is not supported at opset 20: up to 19");
 }
 
