@@ -37,6 +37,7 @@ enum {
     WINDOW_WEIGHTS_BYTES = 2 << 20,
     TAPS_MAX = 64, /* pixels of a window: the table of them grows with it */
     IMAGE_TERMS_MAX = 32, /* of a result, in convolutions of planes: with more, converting them first costs little */
+    HALF_ROWS_MOST = 256, /* of a product with AVX2: of more, oneDNN packs blocks for its caches, and takes 0.9 of the time */
     WIDENED_LEAST = 256, /* columns of a product for which those that fill up a vector are little beside */
     CLOSED_UP_LEAST = 16 << 10, /* bytes for each member of a team */
     EXPAND_INPUTS_MAX = 512, /* of an expansion: a panel of its weights stays in the second-level cache */
@@ -723,7 +724,7 @@ cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product)
     struct cpu_step *step;
     uint32_t plain, output;
 
-    if (lanes == 0 || product->columns == 1 ||
+    if (lanes == 0 || (lanes == CPU_HALF && product->rows > HALF_ROWS_MOST) || product->columns == 1 ||
         cpu_direct_weights_bytes(&parameters) <= POINT_WEIGHTS_BYTES ||
         (product->columns != wide && (parameters.add || product->columns < WIDENED_LEAST)) ||
         (node->fused_activation > LEAT_ACTIVATION_CLIP && !cpu_activation_runs_here(node->fused_activation))) {
