@@ -237,22 +237,29 @@ leat_node_cost(const struct leat_graph *graph, const struct leat_node *node)
     return cost;
 }
 
-/* How often what is in the node's graphs runs, at most. */
+#define ITERATIONS_OPEN UINT64_MAX /* contents decide how many there are */
+
+/* How often what is in the node's graphs runs, where its own graph runs once. */
 static uint64_t
-trips_of(const struct leat_graph *graph, const struct leat_node *node)
+iterations_of(const struct leat_graph *graph, const struct leat_node *node)
 {
     struct leat_scan_walk walk;
     int64_t trips;
 
     if (node->op->kind == LEAT_OP_LOOP) {
-        const bool known = leat_loop_trips(graph, node, &trips) && trips <= (int64_t)graph->trips_max;
-        return known ? (uint64_t)trips : graph->trips_max;
+        return leat_loop_trips(graph, node, &trips) ? (uint64_t)trips : ITERATIONS_OPEN;
     }
     if (node->op->kind == LEAT_OP_SCAN) {
         const struct leat_value *first = leat_node_input(graph, node, leat_scan_states(node));
-        return leat_scan_input(node, 0, first->rank, &walk) ? (uint64_t)first->dims[walk.axis] : graph->trips_max;
+        return leat_scan_input(node, 0, first->rank, &walk) ? (uint64_t)first->dims[walk.axis] : ITERATIONS_OPEN;
     }
     return 1;
+}
+
+static bool
+is_loop(const struct leat_node *node)
+{
+    return node->op->kind == LEAT_OP_LOOP || node->op->kind == LEAT_OP_SCAN;
 }
 
 /* One in a branch that never runs may have shapes that nobody knows. */
@@ -270,8 +277,18 @@ is_known(const struct leat_graph *graph, const struct leat_node *node)
     return known;
 }
 
-uint64_t
-leat_graph_flop(const struct leat_graph *graph)
+/* The graph of attribute `a`, if it has one and that runs. */
+static const struct leat_graph *
+graph_in(const struct leat_graph *graph, const struct leat_node *node, uint32_t a)
+{
+    const struct leat_attribute *attribute = &node->attributes[a];
+    const bool runs = attribute->kind == LEAT_ATTRIBUTE_GRAPH && leat_node_runs(graph, node, attribute);
+    return runs ? attribute->graph : NULL;
+}
+
+/* With branches, and without what is in loops. */
+static uint64_t
+flop_outside_loops(const struct leat_graph *graph)
 {
     uint64_t flop = 0;
 
@@ -282,11 +299,69 @@ leat_graph_flop(const struct leat_graph *graph)
         }
         const struct leat_cost cost = leat_node_cost(graph, node);
         flop = plus(flop, plus(cost.product_flop, cost.other_flop));
-        for (uint32_t a = 0; a < node->attribute_count; a++) {
-            if (node->attributes[a].kind == LEAT_ATTRIBUTE_GRAPH && leat_node_runs(graph, node, &node->attributes[a])) {
-                flop = plus(flop, times(trips_of(graph, node), leat_graph_flop(node->attributes[a].graph)));
-            }
+        for (uint32_t a = 0; a < node->attribute_count && !is_loop(node); a++) {
+            const struct leat_graph *branch = graph_in(graph, node, a);
+            flop = plus(flop, branch != NULL ? flop_outside_loops(branch) : 0);
         }
     }
     return flop;
+}
+
+/* Of all loops of a run, those inside others too; what they compute is what one iteration does outside the loops in it. */
+struct loops {
+    uint64_t trips_max; /* of all of them together */
+    uint64_t most;      /* that one iteration computes */
+    uint64_t open_most; /* likewise, where contents decide how many there are */
+    uint64_t beyond;    /* what iterations whose number is known compute, of each what exceeds open_most */
+};
+
+static void
+note_body(struct loops *loops, const struct leat_graph *body, uint64_t iterations)
+{
+    const uint64_t flop = flop_outside_loops(body);
+    const bool open = iterations == ITERATIONS_OPEN;
+
+    loops->most = flop > loops->most ? flop : loops->most;
+    loops->open_most = open && flop > loops->open_most ? flop : loops->open_most;
+    if (!open && flop > loops->open_most) {
+        loops->beyond = plus(loops->beyond, times(iterations, flop - loops->open_most));
+    }
+}
+
+static void
+count_loops(const struct leat_graph *graph, uint64_t iterations, struct loops *loops)
+{
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        const struct leat_node *node = &graph->nodes[n];
+        const uint64_t each = is_known(graph, node) ? iterations_of(graph, node) : 0;
+        const bool open = iterations == ITERATIONS_OPEN || each == ITERATIONS_OPEN;
+        const uint64_t product = times(iterations, each);
+        const uint64_t inside = open ? ITERATIONS_OPEN : product < loops->trips_max ? product : loops->trips_max;
+        for (uint32_t a = 0; a < node->attribute_count && each > 0; a++) {
+            const struct leat_graph *inner = graph_in(graph, node, a);
+            if (inner != NULL && is_loop(node)) {
+                note_body(loops, inner, inside);
+            }
+            if (inner != NULL) {
+                count_loops(inner, inside, loops);
+            }
+        }
+    }
+}
+
+/*
+ * Iterations whose number is known are as many as that says. All others together are trips_max at most, each the costliest
+ * of those at worst; and no run has more than trips_max of the costliest of all.
+ */
+uint64_t
+leat_graph_flop(const struct leat_graph *graph)
+{
+    struct loops loops = {.trips_max = graph->trips_max};
+
+    count_loops(graph, 1, &loops);
+    loops.beyond = 0; /* now that open_most is known */
+    count_loops(graph, 1, &loops);
+    const uint64_t single = plus(times(loops.trips_max, loops.open_most), loops.beyond);
+    const uint64_t bound = times(loops.trips_max, loops.most);
+    return plus(flop_outside_loops(graph), single < bound ? single : bound);
 }

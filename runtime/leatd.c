@@ -295,6 +295,7 @@ load_kept_model(struct leat_daemon *daemon, struct leat_registry *registry, cons
             .input_count = model->input_count,
             .output_count = model->output_count,
             .measured = measured.count > 0 ? &measured : NULL,
+            .kept = true,
         };
         status = leat_daemon_load_model(daemon, &source, validated ? &validation : NULL, true);
     }

@@ -155,6 +155,8 @@ leat_measured_host(uint32_t usable_cpus, char ret_host[LEAT_MEASURED_HOST_BYTES]
     char name[96];
 
     processor_name(name, sizeof(name));
-    (void)snprintf(ret_host, LEAT_MEASURED_HOST_BYTES, "%s, %u CPUs, L2 %ld KiB, L3 %ld KiB, leat %s", name, usable_cpus,
-                   l2 > 0 ? l2 / 1024 : 0, l3 > 0 ? l3 / 1024 : 0, LEAT_VERSION_TEXT);
+    const int length =
+        snprintf(ret_host, LEAT_MEASURED_HOST_BYTES, "%s, %u CPUs, L2 %ld KiB, L3 %ld KiB, leat %s, method %d", name,
+                 usable_cpus, l2 > 0 ? l2 / 1024 : 0, l3 > 0 ? l3 / 1024 : 0, LEAT_VERSION_TEXT, LEAT_MEASURED_METHOD);
+    LEAT_ASSERT(length > 0 && length < (int)LEAT_MEASURED_HOST_BYTES); /* the method comes last */
 }

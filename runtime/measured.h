@@ -18,6 +18,13 @@
 #define LEAT_MEASURED_CLASS_BYTES 32u /* of a class of workers' name, with the closing zero */
 #define LEAT_MEASURED_HOST_BYTES  192u
 
+/*
+ * Of how times come about, beside the version, which changes with releases alone. To be raised with every change after
+ * which kept times are no longer what a model would take: kernels, passes or plans that make something faster or slower, what
+ * models are measured on (kernels/made_inputs.h), how runs are timed and summarised. Then kept models are measured anew.
+ */
+#define LEAT_MEASURED_METHOD 1
+
 struct leat_measured_point {
     char worker_class[LEAT_MEASURED_CLASS_BYTES]; /* "*": any */
     uint32_t cores;                               /* of one worker; 0: any */
@@ -28,7 +35,7 @@ struct leat_measured_point {
 };
 
 struct leat_measured {
-    char host[LEAT_MEASURED_HOST_BYTES]; /* machine and version; "": elsewhere, as whoever imported them says */
+    char host[LEAT_MEASURED_HOST_BYTES]; /* machine, version and method; "": elsewhere, as whoever imported them says */
     uint64_t measured_s;
     uint64_t load_ns;    /* from a file to something that runs; 0: not known */
     uint64_t peak_bytes; /* of one copy and one worker: weights, scratch, tensors of the largest batch; 0: not known */
@@ -57,7 +64,7 @@ bool leat_measured_teach(const struct leat_measured *measured, const char *worke
  */
 void leat_measured_summarise(uint64_t *samples_ns, uint32_t count, struct leat_measured_point *point);
 
-/* What times depend on, in words: processor, CPUs that may be used, caches, version of leat. */
+/* What times depend on, in words: processor, CPUs that may be used, caches, version of leat, LEAT_MEASURED_METHOD. */
 void leat_measured_host(uint32_t usable_cpus, char ret_host[LEAT_MEASURED_HOST_BYTES]);
 
 #endif /* LEAT_RUNTIME_MEASURED_H */

@@ -554,7 +554,8 @@ find_ranges(struct leat_variant *variant, const struct graphs *graphs)
 
 /*
  * Measuring a model runs it, its largest batch too, and no other is loaded meanwhile: what takes too long is refused before
- * that. Batches that are chosen by their times are not looked at: sizes are tried as long as they are in time.
+ * that. Batches that are chosen by their times are not looked at: sizes are tried as long as they are in time. Nor are kept
+ * models: what was acknowledged comes back, whatever limit and measurements there are now.
  */
 static enum leat_status
 check_work(const struct leat_variant_source *source, const struct leat_variant *variant, const struct graphs *graphs)
@@ -565,7 +566,7 @@ check_work(const struct leat_variant_source *source, const struct leat_variant *
     const uint32_t items = variant->items_bound == LEAT_BATCH_GIVEN ? variant->items_max : 1;
     struct leat_graph *single;
 
-    if (graph == NULL || source->item_gflop_max == 0) {
+    if (graph == NULL || source->kept || source->item_gflop_max == 0) {
         return LEAT_OK;
     }
     const enum leat_status status = leat_graph_specialise(graph, 1, &single);

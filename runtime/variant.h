@@ -52,6 +52,7 @@ struct leat_variant_source {
      * somebody asked for: LEAT_ERR_LIMIT beyond it, before anything runs. 0: without a limit.
      */
     uint32_t item_gflop_max;
+    bool kept; /* acknowledged before: item_gflop_max, which keeps new ones from holding up others, does not go for it */
     const uint32_t *nodes; /* NUMA nodes that get a copy each, in the order of the workers' `copy` */
     uint32_t node_count;   /* 0: one copy, anywhere */
     const char *host;      /* this machine, as leat_measured_host says; NULL: not known */

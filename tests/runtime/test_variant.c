@@ -112,13 +112,13 @@ test_memory(const void *file, size_t size)
     }
 }
 
-/* One whose items compute too much, one whose batches do, and one that may: 2 GFLOP an item. */
+/* 2 GFLOP an item: one whose items compute too much, one whose batches do, one that may, and a kept one, not measured. */
 static void
 test_work(void)
 {
     static const char *const texts[] = {
         "an item computes up to 2 GFLOP, limits.item_gflop is 1: raise it",
-        "a batch of 64 computes up to 128 GFLOP, more than 32 times limits.item_gflop, which is 2", ""};
+        "a batch of 64 computes up to 128 GFLOP, more than 32 times limits.item_gflop, which is 2"};
     struct leat_loaded_variant loaded;
     struct builder b;
     size_t size;
@@ -130,13 +130,15 @@ test_work(void)
     builder_output(&b, "y");
     void *bytes = builder_pack(&b, &size);
     struct leat_variant_source source = {.name = "square", .backend = "cpu", .onnx = bytes, .onnx_bytes = size};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         source.items_max = i == 1 ? 64 : 1;
-        source.item_gflop_max = i == 0 ? 1 : 2;
+        source.item_gflop_max = i == 0 || i == 3 ? 1 : 2;
+        source.kept = i == 3;
         const enum leat_status status = leat_variant_load(&source, &loaded);
         EXPECT(status == (i < 2 ? LEAT_ERR_LIMIT : LEAT_OK));
-        EXPECT(i == 2 || strstr(leat_error_text(), texts[i]) != NULL);
+        EXPECT(i >= 2 || strstr(leat_error_text(), texts[i]) != NULL);
         if (status == LEAT_OK) {
+            EXPECT(loaded.measured_anew);
             leat_variant_destroy(loaded.variant);
             leat_measured_free(&loaded.measured);
         }
@@ -229,6 +231,45 @@ test_known(void)
         source.measured = &known;
         leat_variant_destroy(again.variant);
         leat_measured_free(&again.measured);
+        leat_variant_destroy(loaded.variant);
+        leat_measured_free(&loaded.measured);
+    }
+    leat_measured_free(&known);
+}
+
+/* What was kept by another method of measuring, or by a version that named none, is measured anew. */
+static void
+test_method(void)
+{
+    const struct leat_measured_point point = {.worker_class = "*", .items = 1, .p50_ns = 111000000};
+    struct leat_variant_source source = {.name = "pretender",
+                                         .backend = "synthetic",
+                                         .options_json = "{\"latency_ns\":1000,\"payload\":\"copy\"}",
+                                         .items_max = 1,
+                                         .infos = bytes_infos,
+                                         .input_count = 1,
+                                         .output_count = 1};
+    struct leat_measured known = {0};
+    struct leat_loaded_variant loaded;
+    char host[LEAT_MEASURED_HOST_BYTES], end[32];
+
+    leat_measured_host(UINT32_MAX, host);
+    (void)snprintf(end, sizeof(end), ", method %d", LEAT_MEASURED_METHOD);
+    EXPECT(strlen(host) > strlen(end));
+    const size_t before = strlen(host) - strlen(end);
+    EXPECT(strcmp(host + before, end) == 0);
+    EXPECT(leat_measured_add(&known, &point) == LEAT_OK);
+    source.host = host;
+    source.measured = &known;
+    for (int method = LEAT_MEASURED_METHOD - 1; method <= LEAT_MEASURED_METHOD + 1; method++) {
+        if (method == 0) {
+            (void)snprintf(known.host, sizeof(known.host), "%.*s", (int)before, host);
+        } else {
+            (void)snprintf(known.host, sizeof(known.host), "%.*s, method %d", (int)before, host, method);
+        }
+        EXPECT(leat_variant_load(&source, &loaded) == LEAT_OK && loaded.measured_anew == (method != LEAT_MEASURED_METHOD));
+        EXPECT((leat_profile_mean(&loaded.profiles[0], 1) == 111000000) == (method == LEAT_MEASURED_METHOD));
+        EXPECT(strcmp(loaded.measured.host, host) == 0);
         leat_variant_destroy(loaded.variant);
         leat_measured_free(&loaded.measured);
     }
@@ -733,6 +774,7 @@ main(void)
     test_times_that_are_known();
     test_summaries();
     test_known();
+    test_method();
     test_chosen_items(file, size);
     test_precisions(file, size);
     test_dims();

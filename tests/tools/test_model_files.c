@@ -177,6 +177,23 @@ write_table(const char *name)
     }
 }
 
+/* 2 GFLOP for an item, from a file of some bytes. */
+static void
+write_slow(char path[256])
+{
+    struct builder b;
+    size_t count;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 1000, 1000));
+    (void)builder_node(&b, "MatMul", "x x", "y");
+    builder_output(&b, "y");
+    const void *bytes = builder_pack(&b, &count);
+    write_at("slow.onnx", bytes, count, 0, 0);
+    builder_fini(&b);
+    path_of("slow.onnx", path);
+}
+
 static void
 test_add(void)
 {
@@ -200,6 +217,8 @@ test_add(void)
     LEAT(3, "exists", "model", "add", "table", path);
     LEAT(0, "added other", "model", "add", "other", path, "--backend", "reference");
     EXPECT(count_kept(NULL) == 3); /* each content once */
+    write_slow(path);
+    LEAT(0, "added slow", "model", "add", "slow", path);
 
     /* It is the daemon's now, and goes on after its death. */
     path_of("sub/table.data", path);
@@ -208,6 +227,9 @@ test_add(void)
     EXPECT(unlink(path) == 0);
     leatd_end(&leatd, SIGKILL);
     leatd_start(&leatd, "limits: {model_memory: 64MiB, item_gflop: 1}\n");
+    EXPECT(count_kept(NULL) == 4);
+    LEAT(0, "\"ok\"", "run", "slow", "--json"); /* over a limit that is newer than it is */
+    LEAT(0, "removed slow", "model", "remove", "slow");
     EXPECT(count_kept(NULL) == 3);
     expect_row("table", 5, LEAT_OUTCOME_OK);
     expect_row("other", ROWS - 1, LEAT_OUTCOME_OK);
@@ -234,18 +256,9 @@ test_refused(void)
     LEAT(3, "tensor 'table' needs 1048576 bytes", "model", "add", "short", path);
     EXPECT(count_kept(NULL) == 3);
 
-    struct builder b;
-    size_t count;
-    builder_init(&b, 13); /* 2 GFLOP for an item, from a file of some bytes */
-    (void)builder_input(&b, "x", 1, DIMS(-1, 1000, 1000));
-    (void)builder_node(&b, "MatMul", "x x", "y");
-    builder_output(&b, "y");
-    void *bytes = builder_pack(&b, &count);
-    write_at("slow.onnx", bytes, count, 0, 0);
-    path_of("slow.onnx", path);
+    write_slow(path);
     LEAT(3, "an item computes up to 2 GFLOP, limits.item_gflop is 1: raise it", "model", "add", "slow", path);
     EXPECT(count_kept(NULL) == 3);
-    builder_fini(&b);
 }
 
 /* What a client of its own says instead of leat. */

@@ -6,6 +6,7 @@
  *          Of a file that is quantised it says which products are done in floats, and why.
  * Method   Test sizes at nominal lengths.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -207,6 +208,83 @@ test_work(void)
     builder_fini(&body);
 }
 
+/* A body whose product is of [size][size], and which runs another, unless that is NULL, in a Loop of `count` iterations. */
+static void
+begin_body(struct builder *body, int64_t size, const char *count, struct builder *inner)
+{
+    builder_init(body, 13);
+    builder_input(body, "i", 7, NULL, 0);
+    builder_input(body, "more_in", 9, NULL, 0);
+    builder_input(body, "s", 1, DIMS(1, size, size));
+    builder_constant(body, "factor", 1, NULL, DIMS(size, size));
+    builder_node(body, "Identity", "more_in", "more");
+    builder_node(body, "MatMul", "s factor", "t");
+    if (inner != NULL) {
+        char inputs[32];
+        (void)snprintf(inputs, sizeof(inputs), "%s - t", count);
+        builder_graph(body, builder_node(body, "Loop", inputs, "u"), "body", inner);
+    }
+    builder_output(body, "more");
+    builder_output(body, inner != NULL ? "u" : "t");
+}
+
+/*
+ * What loops compute, inside each other or one after the other, is bounded by the iterations that they have all together:
+ * "n" is a count that contents decide, "few" is 3000, too many to be unrolled.
+ */
+static void
+expect_loops(const char *outer, const char *inner, const char *second, uint64_t products, uint64_t small_products)
+{
+    enum { SIZE = 16, SMALL = 8, FEW = 3000 };
+    const uint64_t product = 2 * SIZE * SIZE * SIZE, small = 2 * SMALL * SMALL * SMALL;
+    const int64_t few = FEW;
+    struct builder builder, body, inner_body, second_body;
+    struct leat_graph *graph = NULL, *alone = NULL;
+    char inputs[32];
+
+    begin_body(&inner_body, SIZE, NULL, NULL);
+    begin_body(&body, SIZE, inner, inner != NULL ? &inner_body : NULL);
+    begin_body(&second_body, SMALL, NULL, NULL);
+    builder_init(&builder, 13);
+    builder_input(&builder, "x", 1, DIMS(-1, SIZE, SIZE));
+    builder_input(&builder, "z", 1, DIMS(-1, SMALL, SMALL));
+    builder_constant(&builder, "few", 7, &few, NULL, 0);
+    (void)builder_int(&builder, builder_node(&builder, "ReduceMax", "x", "most"), "keepdims", 0);
+    (void)builder_int(&builder, builder_node(&builder, "Cast", "most", "n"), "to", 7);
+    (void)snprintf(inputs, sizeof(inputs), "%s - x", outer);
+    builder_graph(&builder, builder_node(&builder, "Loop", inputs, "y"), "body", &body);
+    (void)snprintf(inputs, sizeof(inputs), "%s - z", second);
+    builder_graph(&builder, builder_node(&builder, "Loop", inputs, "w"), "body", &second_body);
+    builder_output(&builder, "y");
+    builder_output(&builder, "w");
+    EXPECT(builder_import(&builder, &graph) == LEAT_OK && leat_graph_specialise(graph, 1, &alone) == LEAT_OK);
+    const uint64_t expected = products * product + small_products * small, flop = leat_graph_flop(alone);
+    if (flop < expected || flop > expected + expected / 16 + product) {
+        (void)fprintf(stderr, "%s, %s inside, then %s: %llu FLOP instead of %llu\n", outer, inner != NULL ? inner : "none",
+                      second, (unsigned long long)flop, (unsigned long long)expected);
+    }
+    EXPECT(flop >= expected && flop <= expected + expected / 16 + product); /* results of loops count, too */
+    leat_graph_destroy(alone);
+    leat_graph_destroy(graph);
+    builder_fini(&builder);
+    builder_fini(&second_body);
+    builder_fini(&body);
+    builder_fini(&inner_body);
+}
+
+static void
+test_loops(void)
+{
+    expect_loops("n", NULL, "n", LEAT_TRIPS_MAX, 0);
+    expect_loops("n", "n", "n", LEAT_TRIPS_MAX, 0);
+    expect_loops("n", "few", "n", LEAT_TRIPS_MAX, 0);
+    expect_loops("few", "n", "few", LEAT_TRIPS_MAX, 0);
+    expect_loops("few", "few", "few", LEAT_TRIPS_MAX, 0);
+    expect_loops("few", NULL, "few", 3000, 3000);
+    expect_loops("few", NULL, "n", 3000, LEAT_TRIPS_MAX - 3000);
+    expect_loops("n", NULL, "few", LEAT_TRIPS_MAX, 0);
+}
+
 /* Two products of numbers, whose weights have this type and zero point, one of two results, and one whose first factor is the constant. */
 static void
 test_numbers(int type, uint8_t point)
@@ -260,6 +338,7 @@ main(void)
     leat_test_init();
     test_costs();
     test_work();
+    test_loops();
     test_numbers(3, 0);
     test_numbers(3, 1);
     test_numbers(2, 0);
