@@ -23,6 +23,8 @@ enum {
     /* Groups of fewer rows than CPU_ROWS are faster than that cache: channels of which a panel's part stays in the first-level one. */
     FEW_ROWS = 6 * CPU_ROWS,
     FEW_CHANNELS = CPU_CHANNELS / 2,
+    /* Smooth activations follow each panel; where its row is a single cache line, they follow the rows of a block. */
+    BY_PANEL = CPU_PANEL > CPU_LINE,
 };
 
 static int64_t
@@ -180,20 +182,34 @@ multiply_group(const struct cpu_direct *conv, const struct part *part, const flo
     }
 }
 
+/* How many groups ask for the next panel: with AVX2 as many as there are, for memory keeps up with few lines at a time. */
+static int64_t
+asking_groups(int64_t groups, int64_t lines)
+{
+    int64_t asking = lines;
+
+    while (CPU_LANES < CPU_LINE && 2 * asking <= groups && 2 * asking <= CPU_LINE) {
+        asking *= 2;
+    }
+    return asking;
+}
+
 /* All rows of a block. While the first of them run, the next weights come into the second-level cache. */
 CPU_KERNEL static void
 multiply(const struct cpu_direct *conv, const struct part *part, const float *const pixels[], int64_t count,
          float *result)
 {
-    const int64_t groups = cpu_groups(count), floats = part->channels * CPU_LINE; /* that a group asks for */
-    const int64_t lines = (part->vectors * CPU_LANES + CPU_LINE - 1) / CPU_LINE;   /* of a channel's weights */
+    const int64_t groups = cpu_groups(count), floats = part->channels * CPU_LINE; /* of a line of each channel */
+    const bool whole = part->vectors == CPU_VECTORS;
+    const int64_t lines = (part->vectors * CPU_LANES + CPU_LINE - 1) / CPU_LINE; /* of a channel's weights */
+    const int64_t asking = whole ? asking_groups(groups, lines) : lines;
     for (int64_t g = 0; g < groups; g++) {
-        const int64_t r = count * g / groups, source = (g - lines) * floats;
+        const int64_t r = count * g / groups, source = (g - asking) * floats;
         /* Of whole panels one part after another, else one line after another of each channel. */
-        const bool whole = part->vectors == CPU_VECTORS;
-        const int64_t step = g < lines && !whole ? CPU_PANEL : CPU_LINE;
+        const int64_t part_of_panel = CPU_PANEL / asking; /* floats of each channel */
+        const int64_t step = g >= asking ? CPU_LINE : whole ? part_of_panel : CPU_PANEL;
         const float *const *from = pixels + r;
-        const float *ahead = g < lines ? part->next + g * (whole ? floats : CPU_LINE)
+        const float *ahead = g < asking ? part->next + g * (whole ? part->channels * part_of_panel : CPU_LINE)
                              : part->source != NULL && source < count * part->channels ? part->source + source
                                                                                          : part->weights; /* are there */
         float *to = result + r * conv->outputs;
@@ -207,7 +223,7 @@ multiply(const struct cpu_direct *conv, const struct part *part, const float *co
 #endif
         default: multiply_group(conv, part, from, ahead, step, to, CPU_ROWS); break;
         }
-        if (part->last && conv->smooth != LEAT_ACTIVATION_NONE) { /* while they are in the first-level cache */
+        if (part->last && BY_PANEL && conv->smooth != LEAT_ACTIVATION_NONE) { /* while they are in the first-level cache */
             for (int64_t row = r; row < count * (g + 1) / groups; row++) {
                 cpu_activate(conv->smooth, result + row * conv->outputs, (size_t)(part->vectors * CPU_LANES));
             }
@@ -331,6 +347,12 @@ multiply_slice(const struct cpu_direct *conv, const struct share *share, const f
                 multiply(conv, &part, pixels + t * BLOCK_ROWS_MAX, count, result + v * CPU_LANES);
                 weights += channels * CPU_PANEL;
             }
+        }
+    }
+    if (!BY_PANEL && end == inputs && conv->smooth != LEAT_ACTIVATION_NONE) {
+        for (int64_t r = 0; r < count; r++) {
+            cpu_activate(conv->smooth, result + r * conv->outputs + share->first_vector * CPU_LANES,
+                         (size_t)((share->last_vector - share->first_vector) * CPU_LANES));
         }
     }
 }
