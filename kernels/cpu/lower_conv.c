@@ -2,7 +2,7 @@
 /*
  * Convolutions, and products with constant weights, which are 1x1 convolutions, on kernels of our own. Most need AVX-512
  * and activations with channels last: that is how oneDNN wants them on such CPUs. With AVX2, where it wants them in blocks
- * of 8 channels, there is Winograd's. Which one a node gets follows from its shape and the number of threads alone.
+ * of 8 channels, there are Winograd's and products. Which one a node gets follows from its shape and the number of threads alone.
  */
 #include <math.h>
 #include <stdlib.h>
