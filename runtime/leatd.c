@@ -697,15 +697,15 @@ on_bus(int signal_number, siginfo_t *info, void *machine)
 
     if (info->si_code == BUS_ADRERR && leat_mapping_repair(info->si_addr)) {
         errno = saved_errno;
+    } else if (info->si_code <= 0) { /* somebody sent it: no handler says where, and a sanitizer's may hang then */
+        (void)signal(SIGBUS, SIG_DFL);
+        (void)raise(SIGBUS);
     } else if ((earlier_bus.sa_flags & SA_SIGINFO) != 0) {
         earlier_bus.sa_sigaction(signal_number, info, machine);
     } else if (earlier_bus.sa_handler != SIG_DFL && earlier_bus.sa_handler != SIG_IGN) {
         earlier_bus.sa_handler(signal_number);
-    } else if (info->si_code > 0) {
+    } else {
         (void)signal(SIGBUS, SIG_DFL); /* returning, it happens again */
-    } else if (earlier_bus.sa_handler == SIG_DFL) { /* somebody sent it */
-        (void)signal(SIGBUS, SIG_DFL);
-        (void)raise(SIGBUS);
     }
 }
 

@@ -332,6 +332,7 @@ def check_terminal():
 def check_interruption():
     """Amid work that takes minutes, SIGINT ends it and leaves no file."""
     os.mkdir("stopped")
+    signal.signal(signal.SIGINT, signal.default_int_handler) # behind & in a shell it is ignored, in what it starts, too
     process, terminal = on_terminal(*GRID, "--seeds", 1000, "--queries", 20000, "--csv", "stopped/a.csv", "--svg", "stopped/a.svg")
     shown_on(terminal, b"simulated 1 of ")
     process.send_signal(signal.SIGINT)
