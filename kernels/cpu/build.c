@@ -1148,6 +1148,9 @@ lower_as_kind(struct cpu_builder *b)
     case LEAT_OP_MUL:
     case LEAT_OP_DIV:
         return cpu_lower_binary(b);
+    case LEAT_OP_MEAN:
+    case LEAT_OP_SUM:
+        return cpu_lower_total(b);
     case LEAT_OP_WHERE:
         return cpu_lower_where(b);
     case LEAT_OP_CAST:
@@ -1364,6 +1367,7 @@ build(struct cpu_builder *b)
     if (status == LEAT_OK) {
         uint64_t looks;
         copy_inputs(program);
+        cpu_join_look_ups(program);
         status = cpu_place_buffers(program->buffers, program->buffer_count, &program->scratch_bytes, &looks);
     }
     return status == LEAT_OK ? cpu_model_may_take(b->model, program->scratch_bytes) : status;

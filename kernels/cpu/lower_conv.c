@@ -33,7 +33,7 @@ enum {
      * Weights that do not stay in the caches: ours come in ahead of time, oneDNN's do not. Where they do stay, ours are
      * as fast at best, or faster for a 1x1 convolution of whole panels that waits for its activations.
      */
-    POINT_WEIGHTS_BYTES = 512 << 10, /* of 1x1 convolutions and of products */
+    POINT_WEIGHTS_BYTES = 512 << 10, /* of 1x1 convolutions, and with AVX-512 of products */
     WINDOW_WEIGHTS_BYTES = 2 << 20,
     TAPS_MAX = 64, /* pixels of a window: the table of them grows with it */
     IMAGE_TERMS_MAX = 32, /* of a result, in convolutions of planes: with more, converting them first costs little */
@@ -725,7 +725,7 @@ cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product)
     uint32_t plain, output;
 
     if (lanes == 0 || (lanes == CPU_HALF && product->rows > HALF_ROWS_MOST) || product->columns == 1 ||
-        cpu_direct_weights_bytes(&parameters) <= POINT_WEIGHTS_BYTES ||
+        (lanes != CPU_HALF && cpu_direct_weights_bytes(&parameters) <= POINT_WEIGHTS_BYTES) ||
         (product->columns != wide && (parameters.add || product->columns < WIDENED_LEAST)) ||
         (node->fused_activation > LEAT_ACTIVATION_CLIP && !cpu_activation_runs_here(node->fused_activation))) {
         return LEAT_AGAIN;

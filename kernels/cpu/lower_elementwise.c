@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operators on single elements, softmax, sums and means, in whatever layout their operand has. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/align.h"
@@ -10,7 +11,10 @@
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
 
-enum { SHARED_LEAST = 4096 }; /* elements for each member of a team: fewer are not worth waking it */
+enum {
+    SHARED_LEAST = 4096, /* elements for each member of a team: fewer are not worth waking it */
+    TOTAL_BLOCK = 256    /* whose sums stay in the first-level cache */
+};
 
 /* False when oneDNN has no such function of one f32. */
 static bool
@@ -377,6 +381,70 @@ cpu_lower_binary(struct cpu_builder *b)
     if (status == LEAT_OK) {
         cpu_set_output(b, 0, args[2].tensor);
     }
+    return status;
+}
+
+/* args: the operands, then the output. In double, as the reference functions. */
+static void
+total_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const uint32_t operands = call->step->arg_count - 1;
+    const bool mean = call->step->node->op->kind == LEAT_OP_MEAN;
+    const double divisor = mean ? (double)operands : 1;
+    float *out = call->pointers[operands];
+
+    for (size_t first = begin; first < end; first += TOTAL_BLOCK) {
+        const size_t count = end - first < TOTAL_BLOCK ? end - first : TOTAL_BLOCK;
+        double sums[TOTAL_BLOCK] = {0};
+        for (uint32_t k = 0; k < operands; k++) {
+            const float *in = (const float *)call->pointers[k] + first;
+            for (size_t i = 0; i < count; i++) {
+                sums[i] += (double)in[i];
+            }
+        }
+        for (size_t i = 0; i < count; i++) {
+            out[first + i] = (float)(sums[i] / divisor);
+        }
+    }
+}
+
+static enum leat_status
+run_total(const struct cpu_call *call)
+{
+    cpu_share(call, total_part, call->step->count, SHARED_LEAST / call->step->arg_count + 1);
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_lower_total(struct cpu_builder *b)
+{
+    const struct leat_value *y = leat_node_output(b->graph, b->node, 0);
+    const uint32_t operands = b->node->input_count;
+    struct cpu_step *step;
+
+    for (uint32_t k = 0; k < operands; k++) {
+        if (!is_f32(y) || !same_dims(leat_node_input(b->graph, b->node, k), y)) {
+            return LEAT_AGAIN;
+        }
+    }
+    struct cpu_arg *args = calloc((size_t)operands + 1, sizeof(*args));
+    if (args == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    }
+    enum leat_status status = LEAT_OK;
+    for (uint32_t k = 0; k < operands && status == LEAT_OK; k++) {
+        status = cpu_plain(b, b->node->inputs[k], &args[k].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_plain_output(b, 0, &args[operands].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, run_total, args, operands + 1, &step);
+    }
+    if (status == LEAT_OK) {
+        step->count = leat_value_elements(y);
+    }
+    free(args);
     return status;
 }
 

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Look-ups in tables and ranges of tensors. */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/align.h"
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
 #include "kernels/payload.h"
+#include "kernels/team.h"
 
 enum {
     AHEAD = 12,             /* rows that are asked for before they are read: tables do not fit into the caches */
     BAG_COLUMNS = 32,       /* whose sums stay in registers */
     AHEAD_BYTES = 512,      /* of each */
     SHARED_LEAST = 16 << 10, /* bytes for each member of a team */
+    TOGETHER_MAX = 256,     /* look-ups, each of which is compared with all before it */
     SLICES_MAX = 256        /* of an input, each of which is compared with all */
 };
 
@@ -99,6 +102,111 @@ gather(const struct cpu_call *call)
 {
     return share_look_ups(call, gather_part, call->step->count, call->step->outer * call->step->inner);
 }
+
+/* ---- Several at once -------------------------------------------------------------------------------- */
+
+struct together {
+    const struct cpu_call *first;
+    uint32_t members;
+    atomic_uint wrong; /* the first look-up with an index outside, or CPU_NONE; as in cpu_share_checked() */
+};
+
+static struct cpu_call
+call_of(const struct cpu_call *first, uint32_t k)
+{
+    struct cpu_call call = *first;
+
+    call.step += k;
+    call.pointers += call.step->first_arg - first->step->first_arg;
+    return call;
+}
+
+/* A member's rows of each. The first rows of a table come while those of the one before are read. */
+static void
+run_together(void *context, uint32_t member, uint32_t size)
+{
+    struct together *t = context;
+    const uint32_t count = t->first->step->together;
+
+    (void)size;
+    for (uint32_t k = 0; k < count && member < t->members; k++) {
+        const struct cpu_call call = call_of(t->first, k);
+        const size_t rows = call.step->count, begin = rows * member / t->members, end = rows * (member + 1) / t->members;
+        if (k + 1 < count) {
+            const struct cpu_call next = call_of(t->first, k + 1);
+            const size_t last = next.step->count * (member + 1) / t->members;
+            for (size_t i = next.step->count * member / t->members, a = 0; a < AHEAD && next.step->outer == 1; i++, a++) {
+                prefetch_row(next.step, next.pointers[0], next.pointers[1], i, last);
+            }
+        }
+        if (!gather_part(&call, begin, end)) {
+            uint32_t wrong = atomic_load_explicit(&t->wrong, memory_order_relaxed);
+            while (k < wrong && !atomic_compare_exchange_weak_explicit(&t->wrong, &wrong, k, memory_order_relaxed,
+                                                                       memory_order_relaxed)) {
+            }
+            return;
+        }
+    }
+}
+
+enum leat_status
+cpu_look_up_together(const struct cpu_call *first)
+{
+    struct together t = {.first = first, .wrong = CPU_NONE};
+    size_t bytes = 0;
+
+    for (uint32_t k = 0; k < first->step->together; k++) {
+        const struct cpu_step *step = first->step + k;
+        bytes += step->count * step->outer * step->inner;
+    }
+    const size_t most = bytes / SHARED_LEAST, threads = first->program->threads;
+    t.members = (uint32_t)(most < 1 ? 1 : most < threads ? most : threads);
+    if (t.members > 1) {
+        leat_team_run(first->team, run_together, &t);
+    } else {
+        run_together(&t, 0, 1);
+    }
+    const uint32_t wrong = atomic_load_explicit(&t.wrong, memory_order_relaxed);
+    if (wrong == CPU_NONE) {
+        return LEAT_OK;
+    }
+    const struct cpu_call call = call_of(first, wrong);
+    return outside(&call);
+}
+
+/* It looks into nothing that a step from `from` on makes. */
+static bool
+is_independent(const struct cpu_program *program, uint32_t from, const struct cpu_step *step)
+{
+    for (const struct cpu_step *other = program->steps + from; other < step; other++) {
+        const uint32_t made = program->tensors[other->args[2].tensor].buffer;
+        if (made == program->tensors[step->args[0].tensor].buffer || made == program->tensors[step->args[1].tensor].buffer) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void
+cpu_join_look_ups(struct cpu_program *program)
+{
+    for (uint32_t s = 0, end; s < program->step_count; s = end > s ? end : s + 1) {
+        for (end = s; end < program->step_count && end - s < TOGETHER_MAX && program->steps[end].kernel == gather &&
+                      is_independent(program, s, &program->steps[end]);) {
+            program->steps[end].behind = end - s;
+            end++;
+        }
+        program->steps[s].together = end - s > 1 ? end - s : 0;
+    }
+    for (uint32_t i = 0; i < program->buffer_count; i++) { /* what one writes, none may read before */
+        struct cpu_buffer *buffer = &program->buffers[i];
+        if (buffer->first != CPU_NONE && buffer->first < program->step_count) {
+            buffer->first -= program->steps[buffer->first].behind;
+        }
+    }
+}
+
+/* ---- Lowering --------------------------------------------------------------------------------------- */
 
 /* Table and indices as they are, and the step's parameters that say what they are. */
 static enum leat_status

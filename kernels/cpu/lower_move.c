@@ -8,7 +8,7 @@
 #include "kernels/op.h"
 #include "kernels/reference/reference.h"
 
-enum { SPLIT_LEAST = 16 << 10 /* bytes for each member of a team */ };
+enum { SHARED_LEAST = 16 << 10 /* bytes for each member of a team */ };
 
 enum leat_status
 cpu_lower_view(struct cpu_builder *b)
@@ -34,8 +34,8 @@ cpu_lower_view(struct cpu_builder *b)
 /* ---- Concat ----------------------------------------------------------------------------------------- */
 
 /* args: inputs, then the output. outer: rows; per input, its own bytes per row come from its size. */
-static enum leat_status
-run_concat(const struct cpu_call *call)
+static void
+concat_part(const struct cpu_call *call, size_t begin, size_t end)
 {
     const struct cpu_step *step = call->step;
     const uint32_t inputs = step->arg_count - 1;
@@ -46,11 +46,18 @@ run_concat(const struct cpu_call *call)
     for (uint32_t i = 0; i < inputs; i++) {
         const size_t bytes = call->program->tensors[step->args[i].tensor].bytes / step->outer;
         const unsigned char *in = call->pointers[i];
-        for (size_t o = 0; o < step->outer && bytes > 0; o++) {
+        for (size_t o = begin; o < end && bytes > 0; o++) {
             memcpy(out + o * row + done, in + o * bytes, bytes);
         }
         done += bytes;
     }
+}
+
+static enum leat_status
+run_concat(const struct cpu_call *call)
+{
+    const size_t row = call->step->inner;
+    cpu_share(call, concat_part, call->step->outer, row > 0 ? SHARED_LEAST / row + 1 : 1);
     return LEAT_OK;
 }
 
@@ -239,7 +246,7 @@ split_rows(const struct cpu_call *call, size_t begin, size_t end)
 static enum leat_status
 run_split(const struct cpu_call *call)
 {
-    cpu_share(call, split_rows, call->step->count, SPLIT_LEAST / call->step->inner + 1);
+    cpu_share(call, split_rows, call->step->count, SHARED_LEAST / call->step->inner + 1);
     return LEAT_OK;
 }
 

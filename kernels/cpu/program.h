@@ -90,6 +90,8 @@ struct cpu_step {
     uint32_t parts;
     enum leat_status (*kernel)(const struct cpu_call *call);
     bool each; /* args 0 and 1 are by item, and the primitive is for one: it runs for each */
+    /* Look-ups from this one on that are one step of a run; 0: it is alone, or so many steps behind the first of them. */
+    uint32_t together, behind;
     struct cpu_arg *args;
     uint32_t arg_count;
     uint32_t first_arg; /* of all steps, counted through */
@@ -349,6 +351,7 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_unary(struct cpu_builder *b);
 /* Between floats of 16 and of 32 bits. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_cast(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_binary(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_total(struct cpu_builder *b);
 /* Add, Sub, Mul or Div of floats on a kernel of our own, whatever is spread. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_broadcast(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_where(struct cpu_builder *b);
@@ -366,6 +369,9 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_concat(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_split(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_copy(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_gather(struct cpu_builder *b);
+/* Behind lowering: look-ups that follow each other, none in what another made, become one step, in which members share each. */
+void cpu_join_look_ups(struct cpu_program *program);
+LEAT_MUST_CHECK enum leat_status cpu_look_up_together(const struct cpu_call *first);
 LEAT_MUST_CHECK enum leat_status cpu_lower_embedding_bag(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_slice(struct cpu_builder *b);
 /* QuantizeLinear, DequantizeLinear. */

@@ -281,6 +281,19 @@ run_each(struct cpu_run *run, const struct cpu_step *step)
     return status;
 }
 
+static struct cpu_call
+call_of(struct cpu_run *run, const struct cpu_step *step, struct leat_team *team)
+{
+    return (struct cpu_call){
+        .program = run->program,
+        .step = step,
+        .pointers = run->pointers + step->first_arg,
+        .values = run->values,
+        .team = team,
+        .live = run->live.values != NULL ? &run->live : NULL,
+    };
+}
+
 enum leat_status
 cpu_run_step(struct cpu_run *run, uint32_t s, struct leat_team *team)
 {
@@ -296,14 +309,7 @@ cpu_run_step(struct cpu_run *run, uint32_t s, struct leat_team *team)
         leat_openmp_divide(1);
         return cpu_check(step->node, "run", ran);
     }
-    const struct cpu_call call = {
-        .program = run->program,
-        .step = step,
-        .pointers = run->pointers + step->first_arg,
-        .values = run->values,
-        .team = team,
-        .live = run->live.values != NULL ? &run->live : NULL,
-    };
+    const struct cpu_call call = call_of(run, step, team);
     return step->kernel(&call);
 }
 
@@ -321,11 +327,20 @@ give_way(const struct cpu_run *run, struct leat_team *team)
 enum leat_status
 cpu_run_execute(struct cpu_run *run, struct leat_team *team)
 {
-    for (uint32_t s = 0; s < run->program->step_count; s++) {
+    for (uint32_t s = 0, next; s < run->program->step_count; s = next) {
+        const struct cpu_step *step = &run->program->steps[s];
+        enum leat_status status;
         if (LEAT_UNLIKELY(leat_team_yields(team))) {
             give_way(run, team);
         }
-        const enum leat_status status = cpu_run_step(run, s, team);
+        if (step->together > 0) {
+            const struct cpu_call first = call_of(run, step, team);
+            status = cpu_look_up_together(&first);
+            next = s + step->together;
+        } else {
+            status = cpu_run_step(run, s, team);
+            next = s + 1;
+        }
         if (LEAT_UNLIKELY(status != LEAT_OK)) {
             return status;
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Look-ups, sums of looked-up rows, ranges of tensors, and what repeats, permutes or surrounds elements, spreads
+ * Goal     Look-ups, alone and several one after the other, sums of looked-up rows and of tensors, ranges of tensors, and what repeats, permutes or surrounds elements, spreads
  *          operands over each other or puts feature maps in several layouts together give the reference backend's answers
  *          on the cpu backend, alone and split between the members of a team, and an index out of range fails the batch
  *          wherever it stands.
@@ -173,6 +173,111 @@ test_look_up(struct leat_team *team, bool bag)
     free(table);
     free(wide);
     free(indices);
+}
+
+/*
+ * In several tables, one after the other, by indices that are computed before the first and dead behind their look-up; now
+ * and then in a table that another look-up made just before. What they find is added up, so that little else takes room. One index
+ * may be out of range.
+ */
+static void
+test_look_ups(struct leat_team *team)
+{
+    const bool large = between(0, 1) != 0; /* enough for a team */
+    const uint32_t tables = (uint32_t)(large ? between(12, 30) : between(2, 12));
+    const int64_t rows = between(1, 50), items = large ? between(100, 120) : between(1, 5);
+    const int64_t columns = large ? between(7, 12) : between(1, 4);
+    const bool chained = between(0, 1) != 0, hostile = between(0, 2) == 0;
+    const uint32_t wrong = (uint32_t)between(0, tables - 1);
+    int64_t *indices = malloc((size_t)items * tables * sizeof(*indices)), zero = 0;
+    int64_t *row_numbers = malloc((size_t)rows * sizeof(*row_numbers));
+    char name[32], operands[64], all[2048] = "";
+    struct builder b;
+
+    EXPECT(indices != NULL && row_numbers != NULL);
+    builder_init(&b, 13);
+    (void)builder_input(&b, "i", ONNX_I64, DIMS(tables, items));
+    (void)builder_constant(&b, "zero", ONNX_I64, &zero, NULL, 0);
+    for (size_t i = 0; i < (size_t)items * tables; i++) {
+        indices[i] = between(-rows, rows - 1);
+    }
+    if (hostile) {
+        indices[wrong * items + between(0, items - 1)] = between(0, 1) != 0 ? rows : -rows - 1;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        row_numbers[r] = between(-rows, rows - 1);
+    }
+    (void)builder_input(&b, "r", ONNX_I64, DIMS(rows));
+    (void)builder_node(&b, "Add", "r zero", "r0"); /* as deep as the others */
+    (void)builder_node(&b, "Add", "r0 zero", "rows");
+    for (uint32_t k = 0; k < tables; k++) {
+        const int64_t which = k;
+        (void)snprintf(name, sizeof(name), "k%u", k);
+        (void)builder_constant(&b, name, ONNX_I64, &which, NULL, 0);
+        (void)snprintf(operands, sizeof(operands), "i k%u", k);
+        (void)snprintf(name, sizeof(name), "row%u", k);
+        (void)builder_int(&b, builder_node(&b, "Gather", operands, name), "axis", 0);
+        (void)snprintf(operands, sizeof(operands), "row%u zero", k);
+        (void)snprintf(name, sizeof(name), "j%u", k);
+        (void)builder_node(&b, "Add", operands, name);
+    }
+    for (uint32_t k = 0; k < tables; k++) {
+        float *table = floats((size_t)(rows * columns));
+        const bool made = chained && between(0, 1) != 0;
+        (void)snprintf(name, sizeof(name), made ? "from%u" : "table%u", k);
+        (void)builder_constant(&b, name, ONNX_F32, table, DIMS(rows, columns));
+        free(table);
+        if (made) {
+            (void)snprintf(operands, sizeof(operands), "from%u rows", k);
+            (void)snprintf(name, sizeof(name), "table%u", k);
+            (void)builder_node(&b, "Gather", operands, name);
+        }
+        (void)snprintf(operands, sizeof(operands), "table%u j%u", k, k);
+        (void)snprintf(name, sizeof(name), "y%u", k);
+        builder_node(&b, "Gather", operands, name)->name = strcpy(builder_alloc(&b, sizeof(name)), name);
+        (void)snprintf(all + strlen(all), sizeof(all) - strlen(all), "%sy%u", k > 0 ? " " : "", k);
+    }
+    (void)builder_node(&b, "Sum", all, "y");
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    expect_same(graph, graph, team, (const void *const[]){indices, row_numbers}, 0, hostile);
+    (void)snprintf(name, sizeof(name), "'y%u'", wrong);
+    EXPECT(!hostile || strstr(leat_error_text(), name) != NULL); /* the node is named */
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+    free(indices);
+    free(row_numbers);
+}
+
+/* Sums and means of tensors, one of which may have to be spread. */
+static void
+test_total(struct leat_team *team)
+{
+    const int64_t rows = between(1, between(0, 1) != 0 ? 4 : 300), columns = between(1, 40);
+    const uint32_t operands = (uint32_t)between(1, LEAT_TENSORS_MAX - 1);
+    const bool spread = operands > 1 && between(0, 3) == 0;
+    const void *inputs[LEAT_TENSORS_MAX];
+    char name[32], all[256] = "";
+    struct builder b;
+
+    builder_init(&b, 13);
+    for (uint32_t k = 0; k < operands; k++) {
+        const int64_t own_rows = spread && k == 1 ? 1 : rows;
+        (void)snprintf(name, sizeof(name), "x%u", k);
+        (void)builder_input(&b, name, ONNX_F32, DIMS(own_rows, columns));
+        (void)snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", k > 0 ? " " : "", name);
+        inputs[k] = floats((size_t)(own_rows * columns));
+    }
+    (void)builder_node(&b, between(0, 1) != 0 ? "Sum" : "Mean", all, "y");
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    expect_same(graph, graph, team, inputs, 0, false);
+    EXPECT(rows == 1 || (count_plain_loops(graph, graph->nodes[0].op->kind) > 0) == spread);
+    for (uint32_t k = 0; k < operands; k++) {
+        free((void *)(uintptr_t)inputs[k]);
+    }
+    leat_graph_destroy(graph);
+    builder_fini(&b);
 }
 
 /* The node `op` with a list of numbers as its second operand. */
@@ -443,6 +548,8 @@ main(void)
         test_broadcast(team);
         test_look_up(team, true);
         test_look_up(team, false);
+        test_look_ups(team);
+        test_total(team);
     }
     EXPECT(apart || !likes_channels_last()); /* inputs in layouts that differ were put together */
     leat_team_destroy(team);

@@ -124,7 +124,7 @@ write_settings(const struct daemon *daemon, const struct teams *teams, uint32_t 
         (void)snprintf(spin, sizeof(spin), "%dns", SPIN_NS);
     }
     int used = snprintf(text, bytes,
-                        "dispatcher: {spin: %s}\n"
+                        "drain: 1h\ndispatcher: {spin: %s}\n"
                         "limits: {sessions: %u, sessions_per_user: %u}\n"
                         "models: [{name: net, path: %s/net.onnx, items_max: %d}]\nworkers:\n",
                         spin, sessions, sessions, daemon->leatd.root.path, ITEMS_MAX);
