@@ -689,7 +689,7 @@ on_signal(int signal_number)
 
 static struct sigaction earlier_bus;
 
-/* A page of weights is gone when somebody cuts their file short; what else raises SIGBUS goes its way. */
+/* A page of weights is gone when somebody cuts their file short; what else raises SIGBUS goes its way, but one that was sent. */
 static void
 on_bus(int signal_number, siginfo_t *info, void *machine)
 {
@@ -697,7 +697,7 @@ on_bus(int signal_number, siginfo_t *info, void *machine)
 
     if (info->si_code == BUS_ADRERR && leat_mapping_repair(info->si_addr)) {
         errno = saved_errno;
-    } else if (info->si_code <= 0) { /* somebody sent it: no handler says where, and a sanitizer's may hang then */
+    } else if (info->si_code <= 0 && earlier_bus.sa_handler != SIG_IGN) { /* somebody sent it: no handler says where, and a sanitizer's may hang then */
         (void)signal(SIGBUS, SIG_DFL);
         (void)raise(SIGBUS);
     } else if ((earlier_bus.sa_flags & SA_SIGINFO) != 0) {

@@ -35,6 +35,7 @@ enum {
      */
     POINT_WEIGHTS_BYTES = 512 << 10, /* of 1x1 convolutions, and with AVX-512 of products */
     WINDOW_WEIGHTS_BYTES = 2 << 20,
+    DIRECT_LEAST = 32 << 10, /* multiplications for each member of a team: fewer are not worth waking it */
     TAPS_MAX = 64, /* pixels of a window: the table of them grows with it */
     IMAGE_TERMS_MAX = 32, /* of a result, in convolutions of planes: with more, converting them first costs little */
     HALF_ROWS_MOST = 256, /* of a product with AVX2: of more, oneDNN packs blocks for its caches, and takes 0.9 of the time */
@@ -167,7 +168,7 @@ expand_of(const struct leat_node *points, const struct leat_node *windows, const
 struct work {
     const struct cpu_call *call;
     void (*run)(const struct work *work, uint32_t member);
-    uint32_t members;
+    uint32_t members, most; /* at most, 0: as many as the program has threads */
     struct cpu_depthwise depthwise;
     struct cpu_direct direct;
     struct cpu_expand expand;
@@ -257,6 +258,9 @@ run(const struct cpu_call *call, struct work *work)
 {
     work->call = call;
     work->members = call->program->threads;
+    if (work->most > 0 && work->most < work->members) {
+        work->members = work->most;
+    }
     if (work->members > 1) {
         leat_team_run(call->team, run_member, work);
     } else {
@@ -281,6 +285,10 @@ direct(const struct cpu_call *call)
 {
     struct work work = {.run = run_direct};
     work.direct = direct_of(call->step->node, dims_of(call, SOURCE), dims_of(call, RESULT), call->step->dims);
+    const struct cpu_direct *d = &work.direct;
+    const int64_t members = d->items * d->out_height * d->out_width * d->outputs * d->inputs * d->kernel_down * d->kernel_across /
+                            DIRECT_LEAST;
+    work.most = members < 1 ? 1 : members < UINT32_MAX ? (uint32_t)members : UINT32_MAX;
     run(call, &work);
     return LEAT_OK;
 }

@@ -159,7 +159,8 @@ cpu_look_up_together(const struct cpu_call *first)
         const struct cpu_step *step = first->step + k;
         bytes += step->count * step->outer * step->inner;
     }
-    const size_t most = bytes / SHARED_LEAST, threads = first->program->threads;
+    const size_t rows = first->step->count, worth = bytes / SHARED_LEAST, most = worth < rows ? worth : rows;
+    const size_t threads = first->program->threads;
     t.members = (uint32_t)(most < 1 ? 1 : most < threads ? most : threads);
     if (t.members > 1) {
         leat_team_run(first->team, run_together, &t);
@@ -174,10 +175,13 @@ cpu_look_up_together(const struct cpu_call *first)
     return outside(&call);
 }
 
-/* It looks into nothing that a step from `from` on makes. */
+/* As many rows as the step `from`, and it looks into nothing that one from there on makes. */
 static bool
-is_independent(const struct cpu_program *program, uint32_t from, const struct cpu_step *step)
+may_join(const struct cpu_program *program, uint32_t from, const struct cpu_step *step)
 {
+    if (step->kernel != gather || step->count != program->steps[from].count) {
+        return false;
+    }
     for (const struct cpu_step *other = program->steps + from; other < step; other++) {
         const uint32_t made = program->tensors[other->args[2].tensor].buffer;
         if (made == program->tensors[step->args[0].tensor].buffer || made == program->tensors[step->args[1].tensor].buffer) {
@@ -191,8 +195,7 @@ void
 cpu_join_look_ups(struct cpu_program *program)
 {
     for (uint32_t s = 0, end; s < program->step_count; s = end > s ? end : s + 1) {
-        for (end = s; end < program->step_count && end - s < TOGETHER_MAX && program->steps[end].kernel == gather &&
-                      is_independent(program, s, &program->steps[end]);) {
+        for (end = s; end < program->step_count && end - s < TOGETHER_MAX && may_join(program, s, &program->steps[end]);) {
             program->steps[end].behind = end - s;
             end++;
         }

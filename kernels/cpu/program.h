@@ -90,8 +90,8 @@ struct cpu_step {
     uint32_t parts;
     enum leat_status (*kernel)(const struct cpu_call *call);
     bool each; /* args 0 and 1 are by item, and the primitive is for one: it runs for each */
-    /* Look-ups from this one on that are one step of a run; 0: it is alone, or so many steps behind the first of them. */
-    uint32_t together, behind;
+    uint32_t together; /* of a look-up that is the first of several that a run makes at once: how many; else 0 */
+    uint32_t behind;   /* of the others: how far the first is before it; else 0 */
     struct cpu_arg *args;
     uint32_t arg_count;
     uint32_t first_arg; /* of all steps, counted through */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     Look-ups, alone and several one after the other, sums of looked-up rows and of tensors, ranges of tensors, and what repeats, permutes or surrounds elements, spreads
- *          operands over each other or puts feature maps in several layouts together give the reference backend's answers
- *          on the cpu backend, alone and split between the members of a team, and an index out of range fails the batch
- *          wherever it stands.
+ * Goal     Look-ups, alone and several one after the other, sums of looked-up rows and of tensors, ranges of tensors, and
+ *          what repeats, permutes or surrounds elements, spreads operands over each other or puts feature maps in several
+ *          layouts together give the reference backend's answers on the cpu backend, alone and split between the members of
+ *          a team, and an index out of range fails the batch wherever it stands.
  * Method   Random shapes and indices, small ones and such that every member gets its part; elements of one, four and eight
  *          bytes; hostile indices at random places of both halves. Sums may differ in rounding, everything else in no bit.
  */
@@ -185,9 +185,10 @@ test_look_ups(struct leat_team *team)
 {
     const bool large = between(0, 1) != 0; /* enough for a team */
     const uint32_t tables = (uint32_t)(large ? between(12, 30) : between(2, 12));
-    const int64_t rows = between(1, 50), items = large ? between(100, 120) : between(1, 5);
+    const bool chained = between(0, 1) != 0; /* a made table has as many rows as are looked up in it, as all that is done at once */
+    const int64_t items = large ? between(100, 120) : between(1, 5), rows = chained ? items : between(1, 50);
     const int64_t columns = large ? between(7, 12) : between(1, 4);
-    const bool chained = between(0, 1) != 0, hostile = between(0, 2) == 0;
+    const bool hostile = between(0, 2) == 0;
     const uint32_t wrong = (uint32_t)between(0, tables - 1);
     int64_t *indices = malloc((size_t)items * tables * sizeof(*indices)), zero = 0;
     int64_t *row_numbers = malloc((size_t)rows * sizeof(*row_numbers));
@@ -201,7 +202,8 @@ test_look_ups(struct leat_team *team)
     for (size_t i = 0; i < (size_t)items * tables; i++) {
         indices[i] = between(-rows, rows - 1);
     }
-    if (hostile) {
+    if (hostile) { /* now and then more than one: the first is named */
+        indices[(chained ? wrong : between(wrong, tables - 1)) * items + between(0, items - 1)] = rows;
         indices[wrong * items + between(0, items - 1)] = between(0, 1) != 0 ? rows : -rows - 1;
     }
     for (int64_t r = 0; r < rows; r++) {
