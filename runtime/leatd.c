@@ -697,9 +697,11 @@ on_bus(int signal_number, siginfo_t *info, void *machine)
 
     if (info->si_code == BUS_ADRERR && leat_mapping_repair(info->si_addr)) {
         errno = saved_errno;
-    } else if (info->si_code <= 0 && earlier_bus.sa_handler != SIG_IGN) { /* somebody sent it: no handler says where, and a sanitizer's may hang then */
-        (void)signal(SIGBUS, SIG_DFL);
-        (void)raise(SIGBUS);
+    } else if (info->si_code <= 0) { /* somebody sent it: no handler says where, and a sanitizer's may hang then */
+        if (earlier_bus.sa_handler != SIG_IGN) {
+            (void)signal(SIGBUS, SIG_DFL);
+            (void)raise(SIGBUS);
+        }
     } else if ((earlier_bus.sa_flags & SA_SIGINFO) != 0) {
         earlier_bus.sa_sigaction(signal_number, info, machine);
     } else if (earlier_bus.sa_handler != SIG_DFL && earlier_bus.sa_handler != SIG_IGN) {
