@@ -376,12 +376,24 @@ in_flight_max(const struct leat_dispatcher *dispatcher, const struct leat_daemon
     return (1 + dispatcher->options.worker_count) * session->slots;
 }
 
+static bool poll_workers(struct leat_dispatcher *dispatcher);
+
+/* Reports that came since the round began are read before a query is refused: slots of what they tell may be in use again. */
+static bool
+is_let_in(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *session)
+{
+    const uint32_t most = in_flight_max(dispatcher, session);
+
+    return LEAT_LIKELY(session->dispatcher.in_flight < most) ||
+           (poll_workers(dispatcher) && session->dispatcher.in_flight < most);
+}
+
 /*
  * What is wrong with a request to a target, NULL for one that is not there; LEAT_REASON_NONE if nothing. The order of the
  * checks matters: later ones rely on earlier ones.
  */
 static enum leat_reason
-check_request(const struct leat_dispatcher *dispatcher, const struct leat_daemon_session *session,
+check_request(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *session,
               const struct leat_wire_request *request, const struct leat_target *target)
 {
     if (dispatcher->draining) {
@@ -402,7 +414,7 @@ check_request(const struct leat_dispatcher *dispatcher, const struct leat_daemon
     if (!tensors_are_sound(session, target, request)) {
         return LEAT_REASON_TENSOR;
     }
-    if (session->dispatcher.in_flight >= in_flight_max(dispatcher, session)) {
+    if (!is_let_in(dispatcher, session)) {
         return LEAT_REASON_IN_FLIGHT;
     }
     return LEAT_REASON_NONE;

@@ -21,6 +21,7 @@
 enum {
     SESSIONS = 8,
     SLOTS = 128,
+    FEW_SLOTS = 16,
     TAKEN = 32, /* requests of one session in a round, runtime/dispatcher.c */
     APPS = 3,
     PLAIN = 0, /* no deadline */
@@ -106,7 +107,7 @@ collect(uint32_t c)
 {
     const struct leat_wire_response *lane = clients[c].daemon->lanes;
     for (;;) {
-        const struct leat_wire_response *cell = &lane[clients[c].answered & (SLOTS - 1)];
+        const struct leat_wire_response *cell = &lane[clients[c].answered & (clients[c].daemon->slots - 1)];
         if (atomic_load_explicit(&cell->sequence, memory_order_relaxed) != clients[c].answered + 1) {
             return;
         }
@@ -155,7 +156,7 @@ step(void)
 }
 
 static void
-start_deep(uint32_t worker_depth)
+start_of(uint32_t worker_depth, uint32_t slots)
 {
     static const uint16_t classes[1];
     const struct leat_dispatcher_options options = {.tables = &tables,
@@ -166,7 +167,7 @@ start_deep(uint32_t worker_depth)
                                                     .queue_capacity = 512,
                                                     .cpu = -1};
     const struct leat_session_options session_options = {
-        .slots = SLOTS, .lane_count = 2, .arena_bytes = 4096};
+        .slots = slots, .lane_count = 2, .arena_bytes = 4096};
     char note[160];
 
     now_ns = UINT64_C(1) << 40;
@@ -213,6 +214,12 @@ start_deep(uint32_t worker_depth)
 }
 
 static void
+start_deep(uint32_t worker_depth)
+{
+    start_of(worker_depth, SLOTS);
+}
+
+static void
 start(void)
 {
     start_deep(1);
@@ -248,7 +255,7 @@ publish(uint32_t c, const struct leat_wire_request *request)
 {
     const size_t body = offsetof(struct leat_wire_request, submit_ns);
     struct leat_wire_request *cell =
-        &clients[c].daemon->submit_cells[clients[c].sent & (SLOTS * LEAT_SUBMIT_CELLS_PER_SLOT - 1)];
+        &clients[c].daemon->submit_cells[clients[c].sent & (clients[c].daemon->slots * LEAT_SUBMIT_CELLS_PER_SLOT - 1)];
     memcpy((char *)cell + body, (const char *)request + body, sizeof(*cell) - body);
     atomic_store_explicit(&cell->sequence, ++clients[c].sent, memory_order_release);
 }
@@ -486,6 +493,67 @@ test_slot_used_twice(void)
     cancel(0, 2, 6);
     (void)step();
     EXPECT(waiting(PLAIN) == 2 && clients[0].answered == 3);
+    stop();
+}
+
+/* What happens behind the next look for reports, which sees none. */
+static void (*behind_a_look)(void);
+bool __wrap_leat_worker_poll_done(struct leat_worker *asked, struct leat_done_cell *ret_done);
+bool __real_leat_worker_poll_done(struct leat_worker *asked, struct leat_done_cell *ret_done);
+
+bool
+__wrap_leat_worker_poll_done(struct leat_worker *asked, struct leat_done_cell *ret_done)
+{
+    void (*happens)(void) = behind_a_look;
+
+    if (happens == NULL) {
+        return __real_leat_worker_poll_done(asked, ret_done);
+    }
+    behind_a_look = NULL;
+    happens();
+    return false;
+}
+
+static void
+nothing_happens(void)
+{
+}
+
+/* The client of few slots has all answers, and asks again in each. */
+static void
+answer_and_ask(void)
+{
+    for (uint32_t slot = 0; slot < FEW_SLOTS; slot++) {
+        EXPECT(leat_worker_step(worker));
+    }
+    EXPECT(!leat_worker_step(worker));
+    for (uint32_t slot = 0; slot < FEW_SLOTS; slot++) {
+        submit(0, slot, slot, PLAIN, 0);
+    }
+}
+
+/* Workers answer, and slots are used again, between the round's look for reports and its look at sessions, twice. */
+static void
+test_answers_before_reports(void)
+{
+    start_of(LEAT_WORKER_BATCHES, FEW_SLOTS);
+    for (uint32_t slot = 0; slot < FEW_SLOTS; slot++) {
+        submit(0, slot, slot, PLAIN, 0);
+    }
+    (void)step();
+    answer_and_ask();
+    behind_a_look = nothing_happens; /* the reports are seen late */
+    (void)step();
+    EXPECT(apps[PLAIN].running == 2 * FEW_SLOTS);
+    behind_a_look = answer_and_ask;
+    (void)step();
+    EXPECT(clients[0].answered == 0 && apps[PLAIN].running == FEW_SLOTS); /* none was refused */
+    submit(0, 0, 0, PLAIN, 0); /* beyond its slots, as no honest client does: so many, and no more, are let in */
+    for (uint32_t more = 1; more <= FEW_SLOTS; more++) {
+        submit(0, 0, more, PLAIN, 0);
+    }
+    (void)step();
+    EXPECT(clients[0].answered == 1 && clients[0].outcomes[0] == LEAT_OUTCOME_REJECTED && clients[0].tickets[0] == FEW_SLOTS);
     stop();
 }
 
@@ -1204,6 +1272,7 @@ main(void)
     test_all_share_one_pass();
     test_cancel_right_behind_its_query();
     test_slot_used_twice();
+    test_answers_before_reports();
     test_application_still_being_added();
     test_too_long_a_profile_is_corrected();
     test_probes_are_few();
