@@ -218,17 +218,22 @@ enter_size(const struct reader *reader, struct simulate_profile *variant, uint32
 {
     uint32_t at = variant->count;
 
-    uint32_t *sizes = realloc(variant->items, (variant->count + 1u) * sizeof(*sizes));
-    if (sizes != NULL) {
-        variant->items = sizes;
+    if ((at & (at - 1)) == 0) { /* full: rooms are powers of two */
+        const size_t room = at == 0 ? 1 : 2 * (size_t)at;
+        uint32_t *more_items = reallocarray(variant->items, room, sizeof(*more_items));
+        if (more_items != NULL) {
+            variant->items = more_items;
+        }
+        double *more_us = reallocarray(variant->latency_us, room, sizeof(*more_us));
+        if (more_us != NULL) {
+            variant->latency_us = more_us;
+        }
+        if (more_items == NULL || more_us == NULL) {
+            return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the rows of %s", reader->csv.path);
+        }
     }
-    double *latencies_us = realloc(variant->latency_us, (variant->count + 1u) * sizeof(*latencies_us));
-    if (latencies_us != NULL) {
-        variant->latency_us = latencies_us;
-    }
-    if (sizes == NULL || latencies_us == NULL) {
-        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the rows of %s", reader->csv.path);
-    }
+    uint32_t *sizes = variant->items;
+    double *latencies_us = variant->latency_us;
     while (at > 0 && sizes[at - 1] >= items) {
         if (sizes[at - 1] == items) {
             return leat_csv_fail(&reader->csv, "there are two rows for %u items of '%s'", items, variant->name);
