@@ -15,7 +15,7 @@
 #include "tests/system/leatd.h"
 #include "tests/tools/command.h"
 
-enum { MODELS = 6, SAMPLES = 1200, PIXELS = 28 * 28, IN_FLIGHT = 16, CHANGES = 40, BIG_SIZES = 50000, LONG_LIST = 600, LONG_APPS = 400 };
+enum { MODELS = 6, SAMPLES = 1200, PIXELS = 28 * 28, IN_FLIGHT = 16, CHANGES = 40, BIG_SIZES = LEAT_TEST_ROUNDS(50000), LONG_LIST = 600, LONG_APPS = 400 };
 
 static const char *const names[MODELS] = {"digits-linear", "digits-mlp",    "digits-cnn",
                                           "digits-lenet",  "digits-resnet", "digits-resnet-wide"};
@@ -475,7 +475,10 @@ test_many_rows(void)
     for (int size = 1; size <= BIG_SIZES; size++) {
         used += (size_t)sprintf(text + used, "big,cpu,%d,%d.%03d,0.5\nlarge,cpu,%d,%d,0.75\n", size, size, size % 1000, size, size);
     }
-    LEAT(0, "batches of up to 50000", "app", "import", "rows", write_file("rows.csv", text, used), "--selector", "fixed");
+    const char *path = write_file("rows.csv", text, used);
+    char told[40];
+    (void)snprintf(told, sizeof(told), "batches of up to %d", BIG_SIZES);
+    LEAT(0, told, "app", "import", "rows", path, "--selector", "fixed");
     free(text);
     leatd_end(&leatd, SIGKILL);
     leatd_start(&leatd, "");
