@@ -130,8 +130,8 @@ attend_rows(const struct cpu_attention *a, const struct panels *panels, const fl
         for (int i = 0; i < count * CPU_VECTORS; i++) {
             sums[i / CPU_VECTORS][i % CPU_VECTORS] = CPU_V(setzero)();
         }
-        cpu_product(rows, a->depth, panels->keys + p * a->depth, panels->keys + p * a->depth, CPU_LINE, sums, CPU_VECTORS,
-                    count);
+        cpu_product_in_steps(rows, a->depth, panels->keys + p * a->depth, panels->keys + p * a->depth, CPU_NO_STEP, sums,
+                             CPU_VECTORS, count);
 #pragma GCC unroll 6
         for (int r = 0; r < count; r++) {
 #pragma GCC unroll 4
@@ -154,8 +154,8 @@ attend_rows(const struct cpu_attention *a, const struct panels *panels, const fl
         for (int i = 0; i < count * CPU_VECTORS; i++) {
             sums[i / CPU_VECTORS][i % CPU_VECTORS] = CPU_V(setzero)();
         }
-        cpu_product(rows, a->keys, panels->values + p * a->keys, panels->values + p * a->keys, CPU_LINE, sums, CPU_VECTORS,
-                    count);
+        cpu_product_in_steps(rows, a->keys, panels->values + p * a->keys, panels->values + p * a->keys, CPU_NO_STEP, sums,
+                             CPU_VECTORS, count);
 #pragma GCC unroll 6
         for (int r = 0; r < count; r++) {
             const cpu_floats share = CPU_V(set1)(shares[r]);

@@ -19,7 +19,7 @@ enum {
     BLOCK_BYTES = 384 << 10,
     BLOCK_ROWS = 16 * CPU_ROWS,
     /* Of a 1x1 convolution with more channels, so many at a time, for blocks of enough rows. */
-    SLICE_CHANNELS = 8 * CPU_CHANNELS,
+    SLICE_CHANNELS = (CPU_VECTORS == 2 ? 4 : 8) * CPU_CHANNELS,
     /* Groups of fewer rows than CPU_ROWS are faster than that cache: channels of which a panel's part stays in the first-level one. */
     FEW_ROWS = 6 * CPU_ROWS,
     FEW_CHANNELS = CPU_CHANNELS / 2,
@@ -148,7 +148,7 @@ multiply_rows(const struct cpu_direct *conv, const struct part *part, const floa
     for (int r = 0; r < count; r++) {
         rows[r] = pixels[r] + part->channel;
     }
-    cpu_product(rows, part->channels, part->weights, ahead, step, sums, vectors, count);
+    cpu_product_in_steps(rows, part->channels, part->weights, ahead, step, sums, vectors, count);
     if (part->last) {
         const cpu_floats least = CPU_V(set1)(conv->least), most = CPU_V(set1)(conv->most);
 #pragma GCC unroll 6
@@ -188,7 +188,7 @@ asking_groups(int64_t groups, int64_t lines)
 {
     int64_t asking = lines;
 
-    while (CPU_LANES < CPU_LINE && 2 * asking <= groups && 2 * asking <= CPU_LINE) {
+    while (CPU_LANES < CPU_LINE && 2 * asking <= groups && 2 * asking <= CPU_STEPS) {
         asking *= 2;
     }
     return asking;
@@ -207,11 +207,12 @@ multiply(const struct cpu_direct *conv, const struct part *part, const float *co
         const int64_t r = count * g / groups, source = (g - asking) * floats;
         /* Of whole panels one part after another, else one line after another of each channel. */
         const int64_t part_of_panel = CPU_PANEL / asking; /* floats of each channel */
-        const int64_t step = g >= asking ? CPU_LINE : whole ? part_of_panel : CPU_PANEL;
+        const bool sources = g >= asking && part->source != NULL && source < count * part->channels;
+        const int64_t step = g < asking ? whole ? part_of_panel : CPU_PANEL : sources ? CPU_LINE : CPU_NO_STEP;
         const float *const *from = pixels + r;
         const float *ahead = g < asking ? part->next + g * (whole ? part->channels * part_of_panel : CPU_LINE)
-                             : part->source != NULL && source < count * part->channels ? part->source + source
-                                                                                         : part->weights; /* are there */
+                             : sources  ? part->source + source
+                                        : part->weights; /* are there */
         float *to = result + r * conv->outputs;
         switch (count * (g + 1) / groups - r) {
         case 1: multiply_group(conv, part, from, ahead, step, to, 1); break;
