@@ -40,8 +40,8 @@ function(_leat_link target)
   target_link_libraries(${target} PUBLIC leat_flags ${libs})
 endfunction()
 
-# leat_one_thread(<c>...)   of this folder: work of one thread on what it alone has. ThreadSanitizer does not look at each of
-# its accesses, which takes 15 times as long.
+# leat_one_thread(<c>...)   of this folder: work of one thread on what it alone writes, and what others read is told by who
+# calls it. ThreadSanitizer does not look at each of its accesses, which takes 15 times as long.
 function(leat_one_thread)
   if(LEAT_SANITIZE MATCHES "thread")
     set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS "-fno-sanitize=thread")

@@ -378,7 +378,10 @@ in_flight_max(const struct leat_dispatcher *dispatcher, const struct leat_daemon
 
 static bool poll_workers(struct leat_dispatcher *dispatcher);
 
-/* Reports that came since the round began are read before a query is refused: slots of what they tell may be in use again. */
+/*
+ * Reports that came since the round began are read before a query is refused: slots of what they tell may be in use again. Who
+ * goes beyond what is allowed makes the dispatcher look at each worker for each of the few requests that it takes in a round.
+ */
 static bool
 is_let_in(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *session)
 {

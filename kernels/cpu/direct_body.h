@@ -19,7 +19,7 @@ enum {
     BLOCK_BYTES = 384 << 10,
     BLOCK_ROWS = 16 * CPU_ROWS,
     /* Of a 1x1 convolution with more channels, so many at a time, for blocks of enough rows. */
-    SLICE_CHANNELS = (CPU_VECTORS == 2 ? 4 : 8) * CPU_CHANNELS,
+    SLICE_CHANNELS = 8 * CPU_CHANNELS,
     /* Groups of fewer rows than CPU_ROWS are faster than that cache: channels of which a panel's part stays in the first-level one. */
     FEW_ROWS = 6 * CPU_ROWS,
     FEW_CHANNELS = CPU_CHANNELS / 2,
@@ -182,7 +182,9 @@ multiply_group(const struct cpu_direct *conv, const struct part *part, const flo
     }
 }
 
-/* How many groups ask for the next panel: with AVX2 as many as there are, for memory keeps up with few lines at a time. */
+_Static_assert(CPU_PANEL % CPU_STEPS == 0 && CPU_PANEL >= CPU_LINE, "CPU_STEPS groups ask for no line twice");
+
+/* How many groups ask for the next panel: with AVX2 as many as can, for memory keeps up with few lines at a time. */
 static int64_t
 asking_groups(int64_t groups, int64_t lines)
 {
@@ -200,7 +202,7 @@ multiply(const struct cpu_direct *conv, const struct part *part, const float *co
          float *result)
 {
     const int64_t groups = cpu_groups(count), floats = part->channels * CPU_LINE; /* of a line of each channel */
-    const bool whole = part->vectors == CPU_VECTORS;
+    const bool whole = part->vectors == CPU_VECTORS || CPU_LANES < CPU_LINE; /* asked for */
     const int64_t lines = (part->vectors * CPU_LANES + CPU_LINE - 1) / CPU_LINE; /* of a channel's weights */
     const int64_t asking = whole ? asking_groups(groups, lines) : lines;
     for (int64_t g = 0; g < groups; g++) {

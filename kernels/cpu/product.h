@@ -55,8 +55,7 @@ typedef __m256d cpu_doubles;
 #define CPU_STEPS    8 /* channels of cpu_product_in_steps() at a time */
 /* Its step where nothing comes next: a vector that is a line asks for one beside each channel, of what is there. */
 #define CPU_NO_STEP  (CPU_LANES < CPU_LINE ? 0 : CPU_LINE)
-/* At a time: their part of a panel comes from the caches as fast as it is multiplied. */
-#define CPU_CHANNELS (CPU_VECTORS == 2 ? 384 : 512 / CPU_VECTORS)
+#define CPU_CHANNELS (512 / CPU_VECTORS) /* at a time: their part of a panel comes from the caches as fast as it is multiplied */
 
 /* In how many products `rows` of them are taken, of one size or nearly: group g begins at rows * g / groups. */
 static inline int64_t
@@ -118,17 +117,20 @@ cpu_product(const float *const rows[CPU_ROWS], int64_t channels, const float *pa
 
 /*
  * The same, but where a vector is less than a line CPU_STEPS channels are taken at a time, and the lines of as many times `step`
- * floats asked for before them, none twice, and none where `step` is 0: who has half a core, because somebody else has its
- * hyperthread, takes 0.92 of the time. Winograd's, which ask for a line each channel, gain nothing.
+ * floats asked for before them, none twice, none where `step` is 0, and none for fewer channels at the end: who has half a core,
+ * because somebody else has its hyperthread, takes 0.92 of the time. Winograd's, which ask for a line each channel, gain nothing.
  */
 CPU_INLINE void
 cpu_product_in_steps(const float *const rows[CPU_ROWS], int64_t channels, const float *panel, const float *ahead, int64_t step,
                      cpu_floats sums[CPU_ROWS][CPU_VECTORS], const int vectors, const int count)
 {
-    const float *left[CPU_ROWS];
     int64_t c = 0;
 
-    for (; CPU_LANES < CPU_LINE && c + CPU_STEPS <= channels; c += CPU_STEPS) {
+    if (CPU_LANES == CPU_LINE) {
+        cpu_product(rows, channels, panel, ahead, step, sums, vectors, count);
+        return;
+    }
+    for (; c + CPU_STEPS <= channels; c += CPU_STEPS) {
         for (int64_t line = 0; line < CPU_STEPS * step; line += CPU_LINE) {
             _mm_prefetch((const char *)(ahead + c * step + line), _MM_HINT_T1);
         }
@@ -137,11 +139,9 @@ cpu_product_in_steps(const float *const rows[CPU_ROWS], int64_t channels, const 
             cpu_product_step(rows, c + s, panel + (c + s) * CPU_PANEL, sums, vectors, count);
         }
     }
-#pragma GCC unroll 6
-    for (int r = 0; r < count; r++) {
-        left[r] = rows[r] + c;
+    for (; c < channels; c++) {
+        cpu_product_step(rows, c, panel + c * CPU_PANEL, sums, vectors, count);
     }
-    cpu_product(left, channels - c, panel + c * CPU_PANEL, ahead + c * step, step, sums, vectors, count);
 }
 
 /* ---- Vectors ---------------------------------------------------------------------------------------- */
