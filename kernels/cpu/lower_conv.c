@@ -38,7 +38,7 @@ enum {
     DIRECT_LEAST = 32 << 10, /* multiplications for each member of a team: fewer are not worth waking it */
     TAPS_MAX = 64, /* pixels of a window: the table of them grows with it */
     IMAGE_TERMS_MAX = 32, /* of a result, in convolutions of planes: with more, converting them first costs little */
-    HALF_ROWS_MOST = 256, /* of a product with AVX2: of more, oneDNN packs blocks for its caches, and takes 0.95 of the time */
+    HALF_ROWS_MOST = 256, /* of a product with AVX2: of more, oneDNN packs blocks for its caches, and is faster at times */
     WIDENED_LEAST = 256, /* columns of a product for which those that fill up a vector are little beside */
     CLOSED_UP_LEAST = 16 << 10, /* bytes for each member of a team */
     EXPAND_INPUTS_MAX = 512, /* of an expansion: a panel of its weights stays in the second-level cache */

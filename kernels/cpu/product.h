@@ -117,8 +117,8 @@ cpu_product(const float *const rows[CPU_ROWS], int64_t channels, const float *pa
 
 /*
  * The same, but where a vector is less than a line CPU_STEPS channels are taken at a time, and the lines of as many times `step`
- * floats asked for before them, none twice, none where `step` is 0, and none for fewer channels at the end: who has half a core,
- * because somebody else has its hyperthread, takes 0.92 of the time. Winograd's, which ask for a line each channel, gain nothing.
+ * floats asked for before them, none twice, none where `step` is 0, and none for fewer channels at the end: less is left to do
+ * beside the multiplications, which counts where somebody else has the core's hyperthread.
  */
 CPU_INLINE void
 cpu_product_in_steps(const float *const rows[CPU_ROWS], int64_t channels, const float *panel, const float *ahead, int64_t step,

@@ -6,7 +6,8 @@
  *          application that it was made for and to no other, and what is not in force comes back. Selectors hear of the runs
  *          that say something, and reserves outlive the application's variants.
  *          Offline queries take what others leave, and are neither load nor backlog of theirs; what is served late,
- *          though it cannot be in time, goes in between. Online queries that find no room are load.
+ *          though it cannot be in time, goes in between. Online queries that find no room are load. Who keeps to its slots is let in,
+ *          however late reports are seen.
  * Method   The dispatcher driven round by round over sessions whose clients are this test, with a worker that does not
  *          move until it is told to, so that queries wait. Work is counted in list entries looked at, not in time.
  *          The clock stands still but where a case or a run moves it.
