@@ -467,7 +467,7 @@ await(uint32_t worker, uint64_t number)
 {
     enum leat_status status;
     while ((status = outcome(worker, number)) == LEAT_AGAIN) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     EXPECT(status == LEAT_OK && !see(worker).pending);
 }
@@ -531,7 +531,7 @@ begin_to_ask(struct asker *asker, const struct box *box, uint32_t worker, uint32
     (void)snprintf(asker->text, sizeof(asker->text), "{\"op\":\"scale-set\",\"worker\":%u,\"cores\":%u}", worker, cores);
     EXPECT(pthread_create(&asker->thread, NULL, ask_for_size, asker) == 0);
     while (see(worker).target.cores != cores) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
 }
 
@@ -575,7 +575,7 @@ test_others_go_on(void)
     const uint64_t waits = arrange(1, 4, LEAT_ARRANGED_AS_BEFORE);
     EXPECT(leat_daemon_free_cores(the_daemon, 0) == 0);
     while (see(1).in_batch) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     EXPECT(outcome(1, waits) == LEAT_AGAIN && see(1).cpu_count == 1);
     expect_pending(control, 1, "cores", 4);
@@ -684,7 +684,7 @@ test_cores_that_do_not_come(void)
     await(0, number);
     await(2, number);
     while (outcome(1, number) == LEAT_AGAIN) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     EXPECT(outcome(1, number) == LEAT_ERR_BUSY && strstr(see(1).trouble, "was to have 2 more") != NULL);
     EXPECT(see(0).cpu_count == 1 && see(1).cpu_count == 2 && see(2).cpu_count == 1 && !see(1).pending);
@@ -809,7 +809,7 @@ await_all(uint32_t workers)
 {
     for (uint32_t w = 0; w < workers; w++) {
         while (see(w).pending) {
-            (void)sched_yield();
+            leat_test_look_later();
         }
     }
 }
@@ -1097,7 +1097,7 @@ arrange_at_random(struct model *model, uint64_t *random)
     model->refused += status != LEAT_OK;
     while (status == LEAT_OK && count > 0 && leat_test_random(random) % 64 > 0 &&
            outcome(drawn[0].worker, number) == LEAT_AGAIN) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     return true;
 }
@@ -1111,7 +1111,7 @@ expect_settled(const struct model *model)
     for (uint32_t w = 0; w < model->workers; w++) {
         struct leat_daemon_held held;
         while ((held = see(w)).pending) {
-            (void)sched_yield();
+            leat_test_look_later();
         }
         EXPECT(held.cpu_count == model->targets[w].cores && held.shape.cores == model->targets[w].cores);
         EXPECT(held.application == model->targets[w].application && held.trouble[0] == '\0' && !held.in_batch);

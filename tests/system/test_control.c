@@ -10,7 +10,6 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
-#include <sched.h>
 #include <semaphore.h>
 #include <stddef.h>
 #include <string.h>
@@ -259,7 +258,7 @@ test_files_of_requests_are_bounded(void)
         EXPECT(pthread_create(&with_files[a].thread, NULL, ask_with_files, &with_files[a]) == 0);
     }
     while (atomic_load_explicit(&daemon.daemon->admin_descriptors, memory_order_relaxed) < LEAT_ADMIN_DESCRIPTORS) {
-        EXPECT(sched_yield() == 0);
+        leat_test_look_later();
     }
     with_files[room] = with_files[0];
     (void)ask_with_files(&with_files[room]);
@@ -272,7 +271,7 @@ test_files_of_requests_are_bounded(void)
         finish(&with_files[a], "error"); /* there is nobody */
     }
     while (atomic_load_explicit(&daemon.daemon->admin_descriptors, memory_order_relaxed) > 0) {
-        EXPECT(sched_yield() == 0); /* they are given back behind the answer */
+        leat_test_look_later(); /* they are given back behind the answer */
     }
     stop(&daemon, 0);
 }

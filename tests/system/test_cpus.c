@@ -75,7 +75,7 @@ find_thread(const char *name)
 {
     struct thread threads[THREADS_MAX];
 
-    for (;; (void)sched_yield()) {
+    for (;; leat_test_look_later()) {
         const uint32_t count = list_threads(threads);
         for (uint32_t t = 0; t < count; t++) {
             if (strcmp(threads[t].name, name) == 0) {
@@ -160,7 +160,7 @@ await_as_at_start(const struct seen *start, uint32_t dispatcher)
     struct seen now;
 
     do {
-        (void)sched_yield();
+        leat_test_look_later();
         now = look();
     } while (now.gone > 0 || now.workers[0].cores != 1 || now.workers[workers - 1].cores != 1 ||
              now.free_cores != start->free_cores || !all_held(&now, dispatcher));
@@ -275,7 +275,7 @@ test_gone(const char *how, takes *take)
     EXPECT(all_held(&start, dispatcher) && start.gone == 0);
     take(cpu, false);
     do {
-        (void)sched_yield();
+        leat_test_look_later();
         now = look();
     } while (now.gone != 1 || now.gone_cpu != cpu || now.workers[last].pending ||
              (now.workers[last].gone == 0 && !all_held(&now, dispatcher)) || !has_left(&now, &start, cpu));
@@ -298,7 +298,7 @@ test_dispatcher(takes *take)
 
     take(cpu, false);
     do {
-        (void)sched_yield();
+        leat_test_look_later();
         dispatcher = find_thread("leat-dispatch");
     } while (CPU_ISSET(cpu, &dispatcher.cpus) ||
              CPU_COUNT(&dispatcher.cpus) != CPU_COUNT(&allowed) - 1);
@@ -324,7 +324,7 @@ test_lost(void)
     }
     EXPECT(sched_setaffinity(find_thread("leat-dispatch").tid, sizeof(allowed), &allowed) == 0);
     do {
-        (void)sched_yield();
+        leat_test_look_later();
         now = look();
     } while (!all_held(&now, first_of(&own)) ||
              now.repinned < start.repinned + 1); /* a group holds workers on one CPU alone */
@@ -342,7 +342,7 @@ await_looks(uint32_t dispatcher)
         struct seen now;
         EXPECT(sched_setaffinity(find_thread("leat-dispatch").tid, sizeof(allowed), &allowed) == 0);
         do {
-            (void)sched_yield();
+            leat_test_look_later();
             now = look();
         } while (now.repinned == before || !all_held(&now, dispatcher));
     }
@@ -360,7 +360,7 @@ test_listed_gone(uint32_t cpu)
     EXPECT(start.free_cores > 0 && start.workers[1].cpu == cpu && all_held(&start, dispatcher));
     by_affinity(cpu, false);
     do {
-        (void)sched_yield();
+        leat_test_look_later();
         now = look();
     } while (now.gone != 1 || now.workers[1].cores > 0 || now.workers[1].pending);
     await_looks(dispatcher);

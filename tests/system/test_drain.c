@@ -6,7 +6,6 @@
  * Method   leatd as a process with a synthetic model: a batch of three items takes as long as the test says, an hour for
  *          those that must not end by themselves, and all others no time, so that loading it is quick.
  */
-#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -56,7 +55,7 @@ start_with_queries(struct leatd *leatd, const char *drain, uint64_t batch_ns)
         EXPECT(leat_submit(session, &query, NULL) == LEAT_OK);
     }
     while (leatd_counter(session, "accepted") < QUERIES) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     return session;
 }

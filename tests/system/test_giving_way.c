@@ -37,7 +37,7 @@ hold_offline(struct box *box, struct box_client *client)
     box_fill(client, &client->query, BOX_HOLD);
     EXPECT(leat_submit(client->session, &client->query, NULL) == LEAT_OK);
     while (box_held(box) == before) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
 }
 
@@ -62,7 +62,7 @@ static uint64_t
 busy_ns_after(struct box *box, uint32_t worker, uint64_t batches)
 {
     while (atomic_load_explicit(&box_worker(box, worker)->statistics.batches, memory_order_relaxed) < batches) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     return atomic_load_explicit(&box_worker(box, worker)->statistics.busy_ns, memory_order_relaxed);
 }
@@ -107,7 +107,7 @@ static void
 await_ended(struct box *box, uint64_t queries)
 {
     while (atomic_load_explicit(&box_application(box)->counters.ok, memory_order_relaxed) < queries) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
 }
 
@@ -125,7 +125,7 @@ test_idle_first(void)
     box_connect(&online, socket_path, SLOTS);
     const struct leat_completion beside = ask(&online, 1);
     while (pauses_of(box, beside.worker) == 0) { /* counted behind the answer */
-        (void)sched_yield();
+        leat_test_look_later();
     }
     box_release(box);
     uint32_t free = 0;
@@ -177,7 +177,7 @@ await_waiting(struct box *box, struct box_client *client)
     EXPECT(leat_submit(client->session, &client->query, NULL) == LEAT_OK);
     while (atomic_load_explicit(&box_application(box)->counters.waiting, memory_order_relaxed) == 0) {
         EXPECT(leat_poll(client->session, &done, 1) == 0); /* nobody has answered it */
-        (void)sched_yield();
+        leat_test_look_later();
     }
 }
 
@@ -229,7 +229,7 @@ test_client_leaves(void)
     EXPECT(box_sessions(box).sessions == 2);
     box_release(box);
     while (box_sessions(box).sessions > 1) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     (void)ask(&online, 3);
     box_disconnect(&online);

@@ -182,7 +182,7 @@ burn_until_moved(struct leat_session *control, pid_t *burners)
             end_burners(burners);
             return LEAT_CPU_MAX;
         }
-        (void)sched_yield();
+        leat_test_look_later();
     }
     return burnt;
 }
@@ -211,7 +211,7 @@ test_moving(struct leat_session *control)
     atomic_store_explicit(&stop, false, memory_order_relaxed);
     EXPECT(pthread_create(&thread, NULL, load, NULL) == 0);
     while (atomic_load_explicit(&answered, memory_order_relaxed) < WARM_UP) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     uint32_t burnt = burn_until_moved(control, burners);
     while (burnt == LEAT_CPU_MAX) { /* it was measured when the machine was as busy: anew */
@@ -219,7 +219,7 @@ test_moving(struct leat_session *control)
         burnt = burn_until_moved(control, burners);
     }
     while (cpu_of_leader() != cpu_of_worker(control, &moves)) { /* it may move once more in between */
-        (void)sched_yield();
+        leat_test_look_later();
     }
     EXPECT(leatd_logged(&leatd, "batches of 'app' took much longer there"));
     end_burners(burners);

@@ -132,7 +132,7 @@ test_clients_are_killed(unsigned kills)
     EXPECT(pipe2(stop, O_NONBLOCK) == 0);
     const pid_t survivor = start_survivor(stop);
     while (box_sessions(box).sessions < 1) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     const unsigned descriptors = count_entries("/proc/self/fd"), maps = count_session_maps();
     for (unsigned killed = 0; killed < kills; killed++) {
@@ -162,11 +162,11 @@ test_clients_are_killed(unsigned kills)
         EXPECT(waitpid(victims[v], NULL, 0) == victims[v]);
     }
     while (box_sessions(box).sessions > 1) { /* the survivor's stays; all others must come back */
-        (void)sched_yield();
+        leat_test_look_later();
     }
     int ended = -1;
     while (count_entries("/proc/self/fd") > descriptors || count_session_maps() > maps) {
-        (void)sched_yield(); /* the last session's memory is being given back; a leak hangs here */
+        leat_test_look_later(); /* the last session's memory is being given back; a leak hangs here */
     }
     EXPECT(close(stop[1]) == 0);
     EXPECT(waitpid(survivor, &ended, 0) == survivor && WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
@@ -230,7 +230,7 @@ test_child_holds_the_socket(void)
         }
         EXPECT(read(report[0], &byte, 1) == 1 && byte == 'h');
         while (hold && box_held(box) <= round / 2) {
-            (void)sched_yield();
+            leat_test_look_later();
         }
         const uint64_t until_ns = leat_monotonic_ns() + leat_test_random(&random) % 3000000; /* the random point */
         while (leat_monotonic_ns() < until_ns) {
@@ -245,7 +245,7 @@ test_child_holds_the_socket(void)
         }
         while (box_sessions(box).sessions > 0 || count_entries("/proc/self/fd") > descriptors ||
                count_session_maps() > maps) {
-            (void)sched_yield();
+            leat_test_look_later();
         }
     }
     EXPECT(close(stop[1]) == 0);

@@ -75,7 +75,7 @@ hold_worker(struct box *box, struct box_client *client, uint64_t user_data)
     box_fill(client, &query, BOX_HOLD);
     EXPECT(leat_submit(client->session, &query, NULL) == LEAT_OK);
     while (box_held(box) == before) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     return query;
 }
@@ -396,7 +396,7 @@ test_deadlines(void)
     EXPECT(done.outcome == LEAT_OUTCOME_EXPIRED || (done.outcome == LEAT_OUTCOME_REJECTED));
     const uint64_t until_ns = leat_monotonic_ns() + 350000000;
     while (leat_monotonic_ns() < until_ns) {
-        (void)sched_yield(); /* the deadline itself is what is waited for */
+        leat_test_look_later(); /* the deadline itself is what is waited for */
     }
     box_release(box);
     for (int n = 0; n < 2; n++) {
@@ -598,7 +598,7 @@ expect_ceiling(struct box *box, const struct box_client *client, uint64_t spin_n
     const struct leat_shared_tables *tables = box_worker(box, 0)->options.tables;
     const uint64_t told_ns = spin_ns < UINT32_MAX ? spin_ns : UINT32_MAX;
     while (atomic_load_explicit(&client->session->rings->spin_ns, memory_order_relaxed) != told_ns) {
-        (void)sched_yield(); /* a session that closed is noticed a little later */
+        leat_test_look_later(); /* a session that closed is noticed a little later */
     }
     EXPECT(atomic_load_explicit(&tables->spin_ns, memory_order_relaxed) == spin_ns);
 }
@@ -634,7 +634,7 @@ test_nobody_spins_without_cores(void)
         expect_ceiling(box, &first, 0);
         expect_ceiling(box, &second, 0);
         while (atomic_load(&worker->bell.asleep) == LEAT_BELL_AWAKE || dispatcher_sleeps(box) == sleeps) {
-            (void)sched_yield();
+            leat_test_look_later();
         }
         EXPECT(ask(&second, 2).outcome == LEAT_OUTCOME_OK);
         box_disconnect(&second);

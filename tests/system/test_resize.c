@@ -10,7 +10,6 @@
  *          /proc. Where there are no cores to give, the refusals are what is tested.
  */
 #include <dirent.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 
@@ -489,7 +488,7 @@ kill_amid_changes(void)
 
     EXPECT(pthread_create(&thread, NULL, change_until_killed, control) == 0);
     while (atomic_load_explicit(&answers, memory_order_relaxed) < 20) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     leatd_end(&leatd, SIGKILL);
     EXPECT(pthread_join(thread, NULL) == 0);
@@ -611,7 +610,7 @@ main(void)
     (void)printf("%llu resizes, %llu queries\n", (unsigned long long)resizes, (unsigned long long)client.answered);
     EXPECT(client.asked == client.answered);
     while (leatd_counter(control, "ok") < client.answered) { /* the report to the dispatcher comes after the answer */
-        (void)sched_yield();
+        leat_test_look_later();
     }
     EXPECT(leatd_counter(control, "ok") == client.asked && leatd_counter(control, "accepted") == client.asked);
     leat_close(client.session);

@@ -493,7 +493,7 @@ expect_kept_unseen(struct leat_session *control)
     atomic_store_explicit(&refuses, true, memory_order_relaxed);
     do {
         EXPECT(count_scaled(control, false, &now) == scaled);
-        (void)sched_yield();
+        leat_test_look_later();
     } while (now < before + 4);
     EXPECT(count_scaled(control, true, &now) == scaled);
     atomic_store_explicit(&refuses, false, memory_order_relaxed);
@@ -566,7 +566,7 @@ await(struct leat_session *control, uint32_t busy, uint32_t cores, uint32_t leas
         if (seen.cores[busy] >= cores && seen.cores[1 - busy] == least) {
             return;
         }
-        (void)sched_yield();
+        leat_test_look_later();
     }
 }
 
@@ -575,7 +575,7 @@ await_least(struct leat_session *control, uint32_t least)
 {
     struct seen seen;
     do {
-        (void)sched_yield();
+        leat_test_look_later();
         seen = see(control);
     } while (seen.cores[0] != least || seen.cores[1] != least || seen.starting[0] + seen.starting[1] > 0);
 }
@@ -753,7 +753,7 @@ test_two_classes(void)
         await(control, busy, 2, 1);
         const uint64_t before = check_classes(control);
         while (check_classes(control) < before + 4) {
-            (void)sched_yield();
+            leat_test_look_later();
         }
     }
     end_load(&load);
@@ -781,7 +781,7 @@ await_stages(struct leat_session *control, uint32_t least, uint32_t most)
                     number(stage, "instances") > 0;
         }
         json_decref(shown);
-        (void)sched_yield();
+        leat_test_look_later();
     }
 }
 
@@ -800,7 +800,7 @@ await_end_of_pipeline(struct leat_session *control)
         gone = json_is_false(json_object_get(both, "scaled")) && number(both, "instances") + number(both, "cores") == 0 &&
                json_is_true(json_object_get(second, "scaled")) && number(second, "instances") == 1;
         json_decref(shown);
-        (void)sched_yield();
+        leat_test_look_later();
     }
 }
 
@@ -845,7 +845,7 @@ await_instances(struct leat_session *control, uint32_t first, uint32_t second)
 {
     struct seen seen;
     do {
-        (void)sched_yield();
+        leat_test_look_later();
         seen = see(control);
     } while (seen.instances[0] != first || seen.instances[1] != second);
 }
@@ -945,7 +945,7 @@ test_jump(void)
     begin_load(&load, &box, names, 0);
     do {
         set_rates(&load, decisions / 8 % 2 == 0 ? HIGH_QPS : CALM_QPS, CALM_QPS);
-        (void)sched_yield();
+        leat_test_look_later();
         decisions = decisions_of(control);
         due = 1 + (leat_monotonic_ns() - began_ns) / interval_ns;
     } while (decisions <= due);
@@ -983,7 +983,7 @@ hold_large(const struct box *box, uint16_t application)
                 let_go();
             }
         }
-        (void)sched_yield();
+        leat_test_look_later();
     }
 }
 
@@ -1037,16 +1037,16 @@ test_held_up(void)
     const uint32_t cores = held.cpu_count;
     set_rates(&load, CALM_QPS, CALM_QPS);
     while (!is_due(&box, worker)) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     for (uint32_t turn = 0; turn < 2; turn++) {
         set_rates(&load, CALM_QPS, HIGH_QPS);
         while (see(control).cores[1] < 3 || cores_in_force(&box, second) < 3) {
-            (void)sched_yield();
+            leat_test_look_later();
         }
         set_rates(&load, CALM_QPS, CALM_QPS);
         while (see(control).cores[1] != 1 || cores_in_force(&box, second) != 1) {
-            (void)sched_yield();
+            leat_test_look_later();
         }
         leat_daemon_held(box.daemon, worker, &held);
         EXPECT(held.cpu_count >= cores);
@@ -1067,7 +1067,7 @@ variant_after(struct leat_session *control, const struct box *box, uint32_t firs
     atomic_store_explicit(&runs[0], first_runs, memory_order_relaxed);
     atomic_store_explicit(&runs[1], second_runs, memory_order_relaxed);
     for (const uint64_t before = decisions_of(control); decisions_of(control) < before + 3;) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     LEAT_MUST(pthread_mutex_lock(&box->daemon->mutex) == 0);
     const uint32_t variant = box->daemon->scaling->applications[1].stages[0].variant;
@@ -1205,12 +1205,12 @@ test_offline_job(const char *application)
     start(&box, LEAT_SCALING_LEAT, OFFLINE_WORKERS, 4, LEAT_SCALING_DELAY_AUTO, names, 1);
     struct leat_session *control = open_session(&box);
     while (!awake_are(&box, 0, &owned)) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     const uint64_t job = submit_job(&box, application, ITEMS);
     do {
         hold_job(&box);
-        (void)sched_yield();
+        leat_test_look_later();
     } while (!job_is(&box, job, "held"));
     EXPECT(count_scaled(control, false, &first) == 1);
     do { /* one that began after that */
@@ -1222,10 +1222,10 @@ test_offline_job(const char *application)
     const uint64_t batches = batches_of(&box, owned);
     uint64_t others = 0;
     while (!job_is(&box, job, "done")) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     while (!awake_are(&box, 0, &owned)) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     for (uint32_t w = 0; w < OFFLINE_WORKERS; w++) {
         others += w != before ? batches_of(&box, w) : 0;
@@ -1264,7 +1264,7 @@ test_offline_beside_load(void)
     EXPECT(leat_offline_cancel(box.daemon->offline, job, &shown) == LEAT_OK);
     json_decref(shown);
     while (!awake_are(&box, 0, &owned)) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     leat_close(control);
     stop(&box);

@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <dirent.h>
 #include <math.h>
-#include <sched.h>
 
 #include <leat/leat.h>
 
@@ -313,7 +312,7 @@ count_sleeps(const struct daemon *daemon, int tid)
         if (thread.state == 'S') {
             return thread.sleeps;
         }
-        (void)sched_yield();
+        leat_test_look_later();
     }
 }
 
@@ -405,7 +404,7 @@ static void
 check_batches(const struct daemon *daemon, struct leat_session *session)
 {
     while (leatd_counter(session, "ok") < daemon->answered) { /* the report to the dispatcher comes after the answer */
-        (void)sched_yield();
+        leat_test_look_later();
     }
     json_t *status = leatd_request(session, "{\"op\":\"status\"}");
     for (uint32_t w = 0; w < daemon->worker_count; w++) {
@@ -472,7 +471,7 @@ test_drain(const struct network *network, const struct teams *teams, uint64_t *r
         start(&daemon, network, teams, 4);
         submit(&client, &daemon, network, random);
         while (leatd_counter(client.session, "accepted") < QUERIES) {
-            (void)sched_yield();
+            leat_test_look_later();
         }
         leatd_signal(&daemon.leatd, SIGTERM);
         before = leat_poll(client.session, done, QUERIES);
@@ -511,7 +510,7 @@ test_spinning(const struct network *network, const struct teams *like, bool spin
     } while (threads + count <= usable_cpus);
     leat_close(sessions[--count]);
     while (count > 0 && atomic_load_explicit(&sessions[0]->rings->spin_ns, memory_order_relaxed) == 0) {
-        (void)sched_yield();
+        leat_test_look_later();
     }
     while (count > 0) {
         leat_close(sessions[--count]);

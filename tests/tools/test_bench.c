@@ -586,6 +586,7 @@ bench_while_members_change(struct leat_session *session, const char *const *chan
         const uint64_t before = accepted_by(session, "changing");
         command_start(&command, leatd.socket_path, arguments);
         while (accepted_by(session, "changing") < before + 3) {
+            leat_test_look_later();
         }
         EXPECT(kill(command.pid, SIGSTOP) == 0);
         const bool goes_on = accepted_by(session, "changing") < before + QUERIES;
@@ -656,6 +657,7 @@ test_daemon_that_ends(void)
 
     command_start(&command, leatd.socket_path, arguments);
     while (accepted_by(session, "patient") < before + 3) {
+        leat_test_look_later();
     }
     leat_close(session);
     leatd_signal(&leatd, SIGTERM);

@@ -14,7 +14,6 @@
  *          does.
  */
 #include <dirent.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 
@@ -289,6 +288,7 @@ interrupt_job(const char *kind, bool (*interrupt)(uint64_t id), char input[32], 
         EXPECT(submit("slow", input, output) == 0);
         *ret_id = printed_id();
         while (!is_answered(output, 3)) {
+            leat_test_look_later();
         }
         if (interrupt(*ret_id) && !is_answered(output, count - 1)) {
             return count;
@@ -346,6 +346,7 @@ test_cancel_resume_and_restart(void)
 
     EXPECT(run("resume", id, NULL, NULL) == 0);
     while (!is_answered(output, count / 2)) {
+        leat_test_look_later();
     }
     leatd_end(&leatd, SIGTERM);
     leatd_start(&leatd, one_worker);
@@ -475,7 +476,7 @@ test_cancelled_without_a_run(void)
     EXPECT(count_entries("kept-out") == 10);
     leatd_start(&leatd, one_worker);
     while (count_entries("kept-out") != 6) {
-        EXPECT(sched_yield() == 0);
+        leat_test_look_later();
     }
     EXPECT(access(path_of("kept-out/.leat-offline-notes"), F_OK) == 0);
 
@@ -483,7 +484,7 @@ test_cancelled_without_a_run(void)
     EXPECT(rename(path_of("kept-out"), path_of("kept-moved")) == 0);
     leatd_start(&leatd, one_worker);
     while (!leatd_logged(&leatd, "is cancelled, and what it had not finished may lie in")) {
-        EXPECT(sched_yield() == 0);
+        leat_test_look_later();
     }
     EXPECT(run("cancel", before, NULL, NULL) == 0);
 }
@@ -605,7 +606,7 @@ await_answers(const struct load *load, uint32_t more)
 {
     const uint32_t from = load->answered;
     while (load->answered - from < more) {
-        EXPECT(sched_yield() == 0);
+        leat_test_look_later();
     }
 }
 
@@ -769,6 +770,7 @@ test_pipeline(void)
     EXPECT(submit("twice", "chained", "chained-out") == 0);
     const uint64_t id = printed_id();
     while (count_entries("chained-out") == 0) {
+        leat_test_look_later();
     }
     ask_online(session, "twice", ONLINE);
     EXPECT(run("show", id, "--wait", NULL) == 0);

@@ -45,6 +45,7 @@ test_scaling(void)
     leatd_init(&leatd);
     leatd_start(&leatd, scaled);
     while (!has_worker(&leatd)) {
+        leat_test_look_later();
     }
     const char *socket_path = leatd.socket_path;
     command_expect(&command, socket_path, 0, "scaling: leat, every 20.00 ms, forecast off", (const char *const[]){"scale", "show", NULL});
