@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,19 @@ leat_status_text(enum leat_status status)
                                                               : texts[value - LEAT_STATUS_MIN];
 }
 
+/* What errors repeat of files and requests may hold what a terminal obeys. */
+static void
+make_plain(char *text)
+{
+    for (unsigned char *c = (unsigned char *)text; *c != '\0'; c++) {
+        const bool control = *c < 0x20 || *c == 0x7f || (c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0);
+        if (control && *c == 0xc2) {
+            *c++ = '?';
+        }
+        *c = control ? '?' : *c;
+    }
+}
+
 enum leat_status
 leat_err_record(enum leat_status status, const char *format, ...)
 {
@@ -52,6 +66,7 @@ leat_err_record(enum leat_status status, const char *format, ...)
         (void)snprintf(err_text + used, sizeof(err_text) - (size_t)used, ": %s",
                        strerror(saved_errno));
     }
+    make_plain(err_text);
     errno = saved_errno;
     return status;
 }
@@ -70,6 +85,7 @@ leat_err_prefix(enum leat_status status, const char *format, ...)
     if ((size_t)used < sizeof(err_text)) {
         (void)snprintf(err_text + used, sizeof(err_text) - (size_t)used, ": %s", old);
     }
+    make_plain(err_text);
     return status;
 }
 

@@ -24,6 +24,8 @@ class_of(enum leat_op_kind kind)
     case LEAT_OP_CONV_INTEGER:
     case LEAT_OP_QLINEAR_CONV:
     case LEAT_OP_CONV_TRANSPOSE:
+    case LEAT_OP_DET:
+    case LEAT_OP_DFT:
     case LEAT_OP_EINSUM:
     case LEAT_OP_GEMM:
     case LEAT_OP_MATMUL:
@@ -32,6 +34,7 @@ class_of(enum leat_op_kind kind)
     case LEAT_OP_GRU:
     case LEAT_OP_LSTM:
     case LEAT_OP_RNN:
+    case LEAT_OP_STFT:
         return PRODUCT;
     case LEAT_OP_ARG_MAX:
     case LEAT_OP_ARG_MIN:
@@ -48,6 +51,8 @@ class_of(enum leat_op_kind kind)
     case LEAT_OP_REDUCE_PROD:
     case LEAT_OP_REDUCE_SUM:
     case LEAT_OP_REDUCE_SUM_SQUARE:
+    case LEAT_OP_TOP_K:
+    case LEAT_OP_UNIQUE:
         return READS;
     case LEAT_OP_CAST:
     case LEAT_OP_CAST_LIKE:
@@ -138,6 +143,20 @@ einsum_products(const struct leat_graph *graph, const struct leat_node *node)
     return products;
 }
 
+/* Each result of a transform, real or imaginary, is a sum over the signal's elements, both parts of each. */
+static uint64_t
+transform_products(const struct leat_graph *graph, const struct leat_node *node)
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0), *y = leat_node_output(graph, node, 0);
+    const uint64_t parts = (uint64_t)x->dims[x->rank - 1];
+
+    if (node->op->kind == LEAT_OP_STFT) { /* of real signals half of the bins may do */
+        const uint64_t bins = (uint64_t)y->dims[2];
+        return times(times(elements(y), leat_node_int(node, "onesided", 1) != 0 ? times(2, bins) : bins), parts);
+    }
+    return times(times(elements(y), (uint64_t)x->dims[leat_node_axis(node, 1, x->rank)]), parts);
+}
+
 static uint64_t
 multiply_adds(const struct leat_graph *graph, const struct leat_node *node)
 {
@@ -153,6 +172,11 @@ multiply_adds(const struct leat_graph *graph, const struct leat_node *node)
         return times(elements(y), volume(w, 1));
     case LEAT_OP_CONV_TRANSPOSE:
         return times(elements(x), volume(w, 1));
+    case LEAT_OP_DET: /* of matrices [n][n] */
+        return times(elements(x), (uint64_t)x->dims[x->rank - 1]);
+    case LEAT_OP_DFT:
+    case LEAT_OP_STFT:
+        return transform_products(graph, node);
     case LEAT_OP_EINSUM:
         return einsum_products(graph, node);
     case LEAT_OP_GEMM:
@@ -175,10 +199,32 @@ is_pool(enum leat_op_kind kind)
     return kind == LEAT_OP_AVERAGE_POOL || kind == LEAT_OP_MAX_POOL || kind == LEAT_OP_LP_POOL;
 }
 
+/* Each box of each class with those that are selected before it, at worst. */
+static uint64_t
+compared_boxes(const struct leat_graph *graph, const struct leat_node *node)
+{
+    const struct leat_value *scores = leat_node_input(graph, node, 1), *selected = leat_node_output(graph, node, 0);
+    const uint64_t classes = times((uint64_t)scores->dims[0], (uint64_t)scores->dims[1]);
+
+    return classes > 0 ? times(elements(scores), (uint64_t)selected->dims[0] / classes + 1) : 0;
+}
+
+/* Points of a region under one result; as many as the region has at most, where that is not said. */
+static uint64_t
+sampled_points(const struct leat_graph *graph, const struct leat_node *node)
+{
+    const uint64_t ratio = (uint64_t)leat_node_int(node, "sampling_ratio", 0);
+    return ratio > 0 ? times(ratio, ratio) : volume(leat_node_input(graph, node, 0), 2);
+}
+
 static uint64_t
 computed(const struct leat_graph *graph, const struct leat_node *node)
 {
     uint64_t flop = 0;
+
+    if (node->op->kind == LEAT_OP_NON_MAX_SUPPRESSION) {
+        return compared_boxes(graph, node);
+    }
 
     for (uint32_t o = 0; o < node->output_count; o++) {
         flop = plus(flop, elements(leat_node_output(graph, node, o)));
@@ -191,7 +237,9 @@ computed(const struct leat_graph *graph, const struct leat_node *node)
             }
         }
     }
-    return flop;
+    return node->op->kind == LEAT_OP_ROI_ALIGN ? times(flop, sampled_points(graph, node))
+           : node->op->kind == LEAT_OP_LRN     ? times(flop, (uint64_t)leat_node_int(node, "size", 1))
+                                               : flop;
 }
 
 static uint64_t
@@ -286,45 +334,72 @@ graph_in(const struct leat_graph *graph, const struct leat_node *node, uint32_t 
     return runs ? attribute->graph : NULL;
 }
 
+/* Products that no backend has but as plain loops. */
+static bool
+multiplies_slowly(enum leat_op_kind kind)
+{
+    return kind == LEAT_OP_CONV_TRANSPOSE || kind == LEAT_OP_DET || kind == LEAT_OP_DFT || kind == LEAT_OP_EINSUM ||
+           kind == LEAT_OP_STFT;
+}
+
+/*
+ * What a node takes, in FLOP of products. The factors are rough: a core multiplies tens of floats in the time in which a plain
+ * loop does one, or in which some bytes come from memory.
+ */
+static uint64_t
+node_work(const struct leat_graph *graph, const struct leat_node *node)
+{
+    const struct leat_cost cost = leat_node_cost(graph, node);
+    const bool slow = multiplies_slowly(node->op->kind), moves = class_of(node->op->kind) == MOVES;
+    const uint64_t products = slow ? times(cost.product_flop, LEAT_WORK_OF_LOOPS) : cost.product_flop;
+
+    return plus(plus(products, times(cost.other_flop, LEAT_WORK_OF_LOOPS)), moves ? times(cost.bytes, LEAT_WORK_OF_BYTES) : 0);
+}
+
+static bool
+has_graphs(const struct leat_node *node)
+{
+    return is_loop(node) || node->op->kind == LEAT_OP_IF;
+}
+
 /* With branches, and without what is in loops. */
 static uint64_t
-flop_outside_loops(const struct leat_graph *graph)
+work_outside_loops(const struct leat_graph *graph)
 {
-    uint64_t flop = 0;
+    uint64_t work = 0;
 
     for (uint32_t n = 0; n < graph->node_count; n++) {
         const struct leat_node *node = &graph->nodes[n];
         if (!is_known(graph, node)) {
             continue;
         }
-        const struct leat_cost cost = leat_node_cost(graph, node);
-        flop = plus(flop, plus(cost.product_flop, cost.other_flop));
+        work = plus(work, has_graphs(node) ? 0 : node_work(graph, node));
         for (uint32_t a = 0; a < node->attribute_count && !is_loop(node); a++) {
             const struct leat_graph *branch = graph_in(graph, node, a);
-            flop = plus(flop, branch != NULL ? flop_outside_loops(branch) : 0);
+            work = plus(work, branch != NULL ? work_outside_loops(branch) : 0);
         }
     }
-    return flop;
+    return work;
 }
 
 /* Of all loops of a run, those inside others too; what they compute is what one iteration does outside the loops in it. */
 struct loops {
     uint64_t trips_max; /* of all of them together */
-    uint64_t most;      /* that one iteration computes */
+    uint64_t most;      /* that one iteration takes */
     uint64_t open_most; /* likewise, where contents decide how many there are */
-    uint64_t beyond;    /* what iterations whose number is known compute, of each what exceeds open_most */
+    uint64_t beyond;    /* what iterations whose number is known take, of each what exceeds open_most */
 };
 
 static void
 note_body(struct loops *loops, const struct leat_graph *body, uint64_t iterations)
 {
-    const uint64_t flop = flop_outside_loops(body);
+    const uint64_t work = work_outside_loops(body);
     const bool open = iterations == ITERATIONS_OPEN;
 
-    loops->most = flop > loops->most ? flop : loops->most;
-    loops->open_most = open && flop > loops->open_most ? flop : loops->open_most;
-    if (!open && flop > loops->open_most) {
-        loops->beyond = plus(loops->beyond, times(iterations, flop - loops->open_most));
+    loops->most = work > loops->most ? work : loops->most;
+    loops->open_most = open && work > loops->open_most ? work : loops->open_most;
+    if (!open && work > loops->open_most) {
+        loops->beyond = plus(loops->beyond, times(iterations, work - loops->open_most));
     }
 }
 
@@ -354,7 +429,7 @@ count_loops(const struct leat_graph *graph, uint64_t iterations, struct loops *l
  * of those at worst; and no run has more than trips_max of the costliest of all.
  */
 uint64_t
-leat_graph_flop(const struct leat_graph *graph)
+leat_graph_work(const struct leat_graph *graph)
 {
     struct loops loops = {.trips_max = graph->trips_max};
 
@@ -363,5 +438,5 @@ leat_graph_flop(const struct leat_graph *graph)
     count_loops(graph, 1, &loops);
     const uint64_t single = plus(times(loops.trips_max, loops.open_most), loops.beyond);
     const uint64_t bound = times(loops.trips_max, loops.most);
-    return plus(flop_outside_loops(graph), single < bound ? single : bound);
+    return plus(work_outside_loops(graph), single < bound ? single : bound);
 }

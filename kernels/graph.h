@@ -134,7 +134,7 @@ struct leat_graph {
     uint32_t symbol_count;
     const char *symbols[LEAT_GRAPH_SYMBOLS_MAX]; /* different names; NULL where it is bound */
     int64_t items;           /* 0 before specialisation, then the concrete batch */
-    uint32_t trips_max;      /* of Loop and Scan, nested ones too, all together in one run; leat_graph_flop() goes by it */
+    uint32_t trips_max;      /* of Loop and Scan, nested ones too, all together in one run; leat_graph_work() goes by it */
     bool batch_named;        /* by whoever imported it: see leat_graph_lead_batch() */
     int64_t opset;           /* LEAT_OPSET_MIN..LEAT_OPSET_MAX; with the name it picks the operator row */
     struct leat_graph_arena *arena; /* private */

@@ -628,9 +628,10 @@ answer_file(struct leat_daemon *daemon, const char *name, const char *file, int 
         status = status == LEAT_OK ? leat_admin_write_file(bytes, count, fd) : status;
     }
     free(bytes);
-    json_t *answer = status == LEAT_OK ? json_pack("{s:s, s:I, s:s, s:I, s:O*, s:O*, s:O*}", "model", name, "bytes", (json_int_t)count,
+    json_t *answer = status == LEAT_OK ? json_pack("{s:s, s:I, s:s, s:I, s:I, s:O*, s:O*, s:O*}", "model", name, "bytes", (json_int_t)count,
                                                    "precision", leat_precision_text(precision), "memory",
-                                                   (json_int_t)daemon->options.model_memory_bytes, "dims", dims, "ranges", ranges,
+                                                   (json_int_t)daemon->options.model_memory_bytes, "loop_iterations",
+                                                   (json_int_t)daemon->options.loop_iterations, "dims", dims, "ranges", ranges,
                                                    "files", files)
                                        : leat_admin_refusal(status);
     json_decref(dims);

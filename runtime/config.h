@@ -95,6 +95,7 @@ struct leat_config {
         uint32_t central_queue; /* power of two */
         uint64_t model_memory_bytes;
         uint32_t item_gflop; /* of one model, for one item */
+        uint32_t loop_iterations; /* of one model, all its loops together in a run */
         uint64_t pipeline_memory_bytes; /* of what lies between stages, all pipelines together */
     } limits;
     struct {

@@ -70,6 +70,7 @@ enum leat_setting_kind {
     X(central_queue, POWER2, limits.central_queue, 64, 1048576, "4096")            \
     X(model_memory, SIZE, limits.model_memory_bytes, 1048576, UINT64_C(1) << 47, "32GiB") \
     X(item_gflop, U32, limits.item_gflop, 1, UINT32_MAX, "1000")                   \
+    X(loop_iterations, U32, limits.loop_iterations, 1, 1048576, "4096")            \
     X(pipeline_memory, SIZE, limits.pipeline_memory_bytes, 1048576, UINT64_C(1) << 36, "256MiB")
 
 #define LEAT_SETTINGS_DISPATCHER(X)                                                \

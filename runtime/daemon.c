@@ -165,6 +165,7 @@ place_source(const struct leat_daemon *daemon, const struct leat_variant_source 
     placed.runs = daemon->options.worker_count;
     placed.memory_bytes_max = daemon->options.model_memory_bytes;
     placed.item_gflop_max = daemon->options.item_gflop;
+    placed.trips_max = daemon->options.loop_iterations;
     placed.nodes = daemon->nodes;
     placed.node_count = daemon->node_count;
     placed.host = daemon->host;

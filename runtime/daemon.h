@@ -109,6 +109,7 @@ struct leat_daemon_options {
     uint32_t queue_capacity;
     uint64_t model_memory_bytes; /* of one model; 0: without a limit */
     uint32_t item_gflop;         /* likewise, for one item */
+    uint32_t loop_iterations;    /* likewise, of all its loops in one run; 0: LEAT_TRIPS_MAX */
     uint64_t pipeline_memory_bytes; /* of what lies between stages of pipelines; a multiple of the page size, at most 2^36 */
     uint32_t offline_utilisation_ppm; /* of workers, by online queries: above it offline jobs wait */
     uint64_t spin_ns;           /* ceiling for dispatcher, workers and clients; server.cores says while what */

@@ -846,6 +846,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
         .queue_capacity = config->limits.central_queue,
         .model_memory_bytes = config->limits.model_memory_bytes,
         .item_gflop = config->limits.item_gflop,
+        .loop_iterations = config->limits.loop_iterations,
         .pipeline_memory_bytes = config->limits.pipeline_memory_bytes,
         .offline_utilisation_ppm = config->offline_utilisation_ppm,
         .spin_ns = spin_given ? config->dispatcher.spin_ns : placement->may_spin ? SPIN_AUTO_NS : 0,

@@ -350,7 +350,8 @@ describe(const struct leat_variant_source *source, struct leat_variant *variant,
                                           .folder_fd = -1,
                                           .files = files,
                                           .file_count = source->file_count,
-                                          .memory_bytes_max = source->memory_bytes_max};
+                                          .memory_bytes_max = source->memory_bytes_max,
+                                          .trips_max = source->trips_max};
 
     LEAT_ASSERT(source->file_count <= LEAT_ONNX_FILES_MAX);
     for (uint32_t f = 0; f < source->file_count; f++) {
@@ -573,18 +574,18 @@ check_work(const struct leat_variant_source *source, const struct leat_variant *
     if (status != LEAT_OK) {
         return status;
     }
-    const double gflop = (double)leat_graph_flop(single) / 1e9;
+    const double gflop = (double)leat_graph_work(single) / 1e9;
     leat_graph_destroy(single);
     if (gflop > most) {
         return LEAT_FAIL(LEAT_ERR_LIMIT,
-                         "an item computes up to %.0f GFLOP, limits.item_gflop is %u: raise it for models that may take so "
-                         "long to load",
+                         "an item takes as long as %.0f GFLOP of products, limits.item_gflop is %u: raise it for models that "
+                         "may take so long to load",
                          gflop, source->item_gflop_max);
     }
     if (gflop * items > most * LEAT_VARIANT_BATCH_ITEMS) {
         return LEAT_FAIL(LEAT_ERR_LIMIT,
-                         "a batch of %u computes up to %.0f GFLOP, more than %u times limits.item_gflop, which is %u: raise "
-                         "it, or ask for smaller batches",
+                         "a batch of %u takes as long as %.0f GFLOP of products, more than %u times limits.item_gflop, which "
+                         "is %u: raise it, or ask for smaller batches",
                          items, gflop * items, LEAT_VARIANT_BATCH_ITEMS, source->item_gflop_max);
     }
     return LEAT_OK;
@@ -756,6 +757,12 @@ leat_variant_import(const struct leat_variant_source *source, struct leat_graph 
         return status;
     }
     status = describe(source, variant, &graphs, ret_signature);
+    if (status == LEAT_OK) { /* whoever imports it runs it */
+        status = check_work(source, variant, &graphs);
+        if (status != LEAT_OK) {
+            destroy_graphs(&graphs);
+        }
+    }
     const bool one_by_one = variant->one_by_one;
     leat_variant_destroy(variant);
     if (status == LEAT_OK && graphs.graph == NULL && graphs.sequence == NULL) {

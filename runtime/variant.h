@@ -47,8 +47,9 @@ struct leat_variant_source {
     uint32_t team_size_count;   /* classes; at most LEAT_WORKER_CLASSES_MAX; 0: one core */
     uint32_t runs; /* how many of them at once; 0 means 1 */
     uint64_t memory_bytes_max; /* of a copy and one run: LEAT_ERR_LIMIT beyond it; 0: without a limit */
+    uint32_t trips_max;        /* iterations of all loops in one run, of a file whose graph is known here; 0: LEAT_TRIPS_MAX */
     /*
-     * What one item may compute, of a file whose graph is known here, and LEAT_VARIANT_BATCH_ITEMS times that a batch that
+     * What one item may take, of a file whose graph is known here, and LEAT_VARIANT_BATCH_ITEMS times that a batch that
      * somebody asked for: LEAT_ERR_LIMIT beyond it, before anything runs. 0: without a limit.
      */
     uint32_t item_gflop_max;

@@ -323,7 +323,8 @@ check_trips(const struct leat_graph *graph, const struct leat_node *node, int64_
 {
     return trips <= (int64_t)graph->trips_max
                ? LEAT_OK
-               : LEAT_NODE_FAIL(node, LEAT_ERR_LIMIT, "%lld iterations, the limit is %u", (long long)trips, graph->trips_max);
+               : LEAT_NODE_FAIL(node, LEAT_ERR_LIMIT, "%lld iterations, the limit is %u (limits.loop_iterations of leatd, --loop-iterations of inspect)",
+                              (long long)trips, graph->trips_max);
 }
 
 /* Declared inputs and outputs of a body: `before` of its own, the states, and what else there is. */

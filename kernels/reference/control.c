@@ -134,7 +134,7 @@ take_trip(struct call *call)
 {
     uint32_t *left = call->trips != NULL ? call->trips : &call->all_trips;
     if (*left == 0) {
-        return LEAT_NODE_FAIL(call->eval->node, LEAT_ERR_SHAPE, "more than %u iterations in one batch",
+        return LEAT_NODE_FAIL(call->eval->node, LEAT_ERR_SHAPE, "more than %u iterations in one batch (limits.loop_iterations)",
                               call->eval->graph->trips_max);
     }
     (*left)--;

@@ -77,6 +77,10 @@ test_operators(void)
         &builder, LEAT_ERR_UNSUPPORTED,
         "node 'conv3' (operator Foo, domain '') is not supported; docs/operators.md lists");
 
+    conv = good_model(&builder); /* what a terminal would obey, as ASCII and as UTF-8 */
+    conv->op_type = strcpy(builder_alloc(&builder, 16), "A\x1b[1m\n\xc2\x9b\x7f\xc3\xa4");
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "(operator A?[1m????\xc3\xa4, domain '')");
+
     conv = good_model(&builder);
     conv->domain = strcpy(builder_alloc(&builder, 16), "com.example");
     expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "(operator Conv, domain 'com.example')");

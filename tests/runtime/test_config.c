@@ -49,7 +49,7 @@ test_defaults(void)
     EXPECT(config->limits.arena_bytes_per_session == UINT64_C(1) << 30);
     EXPECT(config->limits.arena_default_bytes == 64u << 20);
     EXPECT(config->limits.model_memory_bytes == UINT64_C(32) << 30);
-    EXPECT(config->limits.item_gflop == 1000);
+    EXPECT(config->limits.item_gflop == 1000 && config->limits.loop_iterations == 4096);
     EXPECT(config->limits.pipeline_memory_bytes == UINT64_C(256) << 20);
     EXPECT(config->drain_ns == UINT64_C(45000000000) && config->offline_utilisation_ppm == 400000);
     EXPECT(config->limits.session_memory_bytes == 0 && config->limits.session_memory_per_user_bytes == 0);

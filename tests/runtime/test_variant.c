@@ -117,8 +117,8 @@ static void
 test_work(void)
 {
     static const char *const texts[] = {
-        "an item computes up to 2 GFLOP, limits.item_gflop is 1: raise it",
-        "a batch of 64 computes up to 128 GFLOP, more than 32 times limits.item_gflop, which is 2"};
+        "an item takes as long as 2 GFLOP of products, limits.item_gflop is 1: raise it",
+        "a batch of 64 takes as long as 128 GFLOP of products, more than 32 times limits.item_gflop, which is 2"};
     struct leat_loaded_variant loaded;
     struct builder b;
     size_t size;
@@ -142,8 +142,52 @@ test_work(void)
             leat_variant_destroy(loaded.variant);
             leat_measured_free(&loaded.measured);
         }
+        struct leat_graph *graph = NULL; /* what calibrates runs it too */
+        struct leat_sequence *sequence = NULL;
+        struct leat_target signature;
+        bool one_by_one;
+        EXPECT(leat_variant_import(&source, &graph, &sequence, &signature, &one_by_one) == status);
+        leat_graph_destroy(graph);
     }
     builder_fini(&b);
+}
+
+/* 5000 iterations are more than there are where nothing is said. */
+static void
+test_iterations(void)
+{
+    static const int64_t count = 5000;
+    struct leat_loaded_variant loaded;
+    struct builder b, body;
+    size_t size;
+
+    builder_init(&body, 13);
+    (void)builder_input(&body, "i", ONNX_TYPE_I64, NULL, 0);
+    (void)builder_input(&body, "more_in", ONNX_TYPE_BOOL, NULL, 0);
+    (void)builder_input(&body, "s", ONNX_TYPE_F32, DIMS(1, 4));
+    (void)builder_node(&body, "Identity", "more_in", "more");
+    (void)builder_node(&body, "Sin", "s", "t");
+    builder_output(&body, "more");
+    builder_output(&body, "t");
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_TYPE_F32, DIMS(1, 4));
+    (void)builder_constant(&b, "n", ONNX_TYPE_I64, &count, NULL, 0);
+    builder_graph(&b, builder_node(&b, "Loop", "n - x", "y"), "body", &body);
+    builder_output(&b, "y");
+    void *bytes = builder_pack(&b, &size);
+    struct leat_variant_source source = {.name = "looping", .backend = "cpu", .onnx = bytes, .onnx_bytes = size, .items_max = 1};
+    for (uint32_t most = 0; most <= 5000; most += 2500) {
+        source.trips_max = most;
+        const enum leat_status status = leat_variant_load(&source, &loaded);
+        EXPECT(status == (most < 5000 ? LEAT_ERR_LIMIT : LEAT_OK));
+        EXPECT(status == LEAT_OK || strstr(leat_error_text(), "5000 iterations, the limit is") != NULL);
+        if (status == LEAT_OK) {
+            leat_variant_destroy(loaded.variant);
+            leat_measured_free(&loaded.measured);
+        }
+    }
+    builder_fini(&b);
+    builder_fini(&body);
 }
 
 /* A stall, or two, of five runs: percentiles are those of the others. */
@@ -771,6 +815,7 @@ main(void)
     test_copies(file, size);
     test_memory(file, size);
     test_work();
+    test_iterations();
     test_times_that_are_known();
     test_summaries();
     test_known();

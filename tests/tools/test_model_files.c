@@ -257,7 +257,7 @@ test_refused(void)
     EXPECT(count_kept(NULL) == 3);
 
     write_slow(path);
-    LEAT(3, "an item computes up to 2 GFLOP, limits.item_gflop is 1: raise it", "model", "add", "slow", path);
+    LEAT(3, "an item takes as long as 2 GFLOP of products, limits.item_gflop is 1: raise it", "model", "add", "slow", path);
     EXPECT(count_kept(NULL) == 3);
 }
 

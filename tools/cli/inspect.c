@@ -97,7 +97,8 @@ import(const struct inspect_order *order, struct inspected_graph *graph, uint32_
                                             .files = order->files,
                                             .file_count = order->file_count,
                                             .batch = order->batch,
-                                            .memory_bytes_max = order->memory_bytes_max};
+                                            .memory_bytes_max = order->memory_bytes_max,
+                                            .trips_max = order->trips_max};
     enum leat_status status = leat_onnx_import_from(&source, &graph->source);
     const char *name;
     json_t *range;

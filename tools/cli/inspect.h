@@ -23,6 +23,7 @@ struct inspect_flags {
     uint32_t cores;
     const json_t *dims; /* values of free dimensions by their names; {}: not said */
     uint64_t memory; /* bytes that the model may take; 0: not said */
+    uint64_t trips;  /* iterations of all its loops in one run; 0: likewise */
 };
 
 /* FILE.onnx or NAME; an exit code. */
@@ -43,6 +44,7 @@ struct inspect_order {
     const char *batch; /* which of them counts items; NULL: the first of each input */
     uint32_t dim_count;
     uint64_t memory_bytes_max; /* of each of its two graphs, as leat_onnx_source */
+    uint32_t trips_max;        /* likewise */
 };
 
 struct inspected_node {

@@ -29,7 +29,7 @@ print_model_help(void)
         "       leat model show NAME\n"
         "       leat model profile NAME [--cores N,...]\n"
         "       leat model inspect FILE.onnx|NAME [--items N] [--dim NAME=N|items]... [--cores N] [--precision P] [--runs N] [--svg FILE]\n"
-        "                          [--without PASS,...] [--memory SIZE]\n"
+        "                          [--without PASS,...] [--memory SIZE] [--loop-iterations N]\n"
         "       leat model inspect --passes\n"
         "       leat model remove NAME\n\n"
         "Adds a model to the daemon, which copies it, loads it, measures it and keeps it over restarts; lists\n"
@@ -69,6 +69,9 @@ print_model_help(void)
         "  --without P,...  of inspect: leave out these passes, and show what the others make of the graph\n"
         "  --memory SIZE    of inspect: what each of both graphs may take, with weights and a run (default: of a model that the\n"
         "                   daemon keeps its limits.model_memory, of a file 32GiB)\n"
+        "  --loop-iterations N\n"
+        "                   of inspect: of all loops together in a run (default: likewise its limits.loop_iterations, of a file\n"
+        "                   4096)\n"
         "  --passes         of inspect: list the passes, and what each does\n"
         "  --synthetic J    no file: occupy a worker for a profiled time, for example\n"
         "                   '{\"latency_ns\":5000000,\"per_item_ns\":1000000}'; input and output are 64 bytes, or\n"
@@ -177,6 +180,7 @@ parse_model_options(int argc, char **argv, struct model_options *options)
         {"items", required_argument, NULL, 'i'},      {"runs", required_argument, NULL, 'r'},
         {"svg", required_argument, NULL, 'g'},        {"without", required_argument, NULL, 'w'},
         {"passes", no_argument, NULL, 'P'},           {"memory", required_argument, NULL, 'm'},
+        {"loop-iterations", required_argument, NULL, 'L'},
         {NULL, 0, NULL, 0},
     };
     int option;
@@ -206,6 +210,7 @@ parse_model_options(int argc, char **argv, struct model_options *options)
         case 'w': options->inspect.without = optarg; break;
         case 'P': options->inspect.passes = true; break;
         case 'm': good = parse_bytes(optarg, &options->inspect.memory) && options->inspect.memory > 0; break;
+        case 'L': good = parse_u64(optarg, 1, UINT32_MAX, &options->inspect.trips); break;
         case 'I': good = parse_bytes(optarg, &options->input_bytes); break;
         case 'O': good = parse_bytes(optarg, &options->output_bytes); break;
         case 'a': good = parse_double(optarg, 0, 1, &options->accuracy); break;
@@ -881,8 +886,9 @@ verb_model(int argc, char **argv)
         return usage_error("model", "add, list, show, profile, inspect or remove?");
     }
     const char *what = argv[optind++];
-    if ((options.inspect.without != NULL || options.inspect.passes || options.inspect.memory > 0) && strcmp(what, "inspect") != 0) {
-        return usage_error("model", "--without, --passes and --memory are for inspect");
+    if ((options.inspect.without != NULL || options.inspect.passes || options.inspect.memory > 0 || options.inspect.trips > 0) &&
+        strcmp(what, "inspect") != 0) {
+        return usage_error("model", "--without, --passes, --memory and --loop-iterations are for inspect");
     }
     if (strcmp(what, "add") == 0) {
         return optind < argc ? model_add(argc - optind, argv + optind, &options)

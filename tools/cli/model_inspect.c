@@ -149,6 +149,15 @@ memory_of(const struct inspect_flags *flags, const struct found *found)
                                    : INSPECT_MEMORY_BYTES;
 }
 
+/* Likewise; 0: what graphs have that say nothing else. */
+static uint32_t
+trips_of(const struct inspect_flags *flags, const struct found *found)
+{
+    const json_t *trips = json_object_get(found->reply, "loop_iterations");
+
+    return (uint32_t)(flags->trips > 0 ? flags->trips : (uint64_t)json_integer_value(trips));
+}
+
 static int
 show(const struct inspect_order *order, const struct inspect_flags *flags)
 {
@@ -223,6 +232,7 @@ model_inspect(int argc, char **argv, const struct inspect_flags *flags)
         order.precision = flags->precision != NULL ? precision : found.precision;
         order.ranges = json_object_get(found.reply, "ranges");
         order.memory_bytes_max = memory_of(flags, &found);
+        order.trips_max = trips_of(flags, &found);
         if (order.precision == LEAT_PRECISION_INT8 && order.ranges == NULL) {
             exit_code = report_status("model", argv[0],
                                       LEAT_FAIL(LEAT_ERR_INVALID, "int8 is for a model that the daemon has calibrated"));
