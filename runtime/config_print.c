@@ -110,9 +110,9 @@ print_backends(const struct leat_config *config, FILE *out)
 }
 
 static const struct leat_router *
-router_in_force(const struct leat_config_application *application, uint32_t class_count)
+router_in_force(const struct leat_config_application *application, const struct leat_placement *placement)
 {
-    return application->router != NULL ? application->router : leat_router_default(class_count);
+    return application->router != NULL ? application->router : leat_router_default(leat_placement_first_classes(placement));
 }
 
 static uint32_t
@@ -141,10 +141,20 @@ has_choice(const struct leat_config *config, const struct leat_config_applicatio
     return application->latency_ns > 0 && known && differ;
 }
 
-static void
-print_automatic(const struct leat_config *config, const struct leat_config_application *application, uint32_t class_count, FILE *out)
+static const struct leat_selector *
+automatic_selector(const struct leat_config *config, const struct leat_config_application *application,
+                   const struct leat_placement *placement)
 {
-    const struct leat_router *router = router_in_force(application, class_count);
+    return leat_selector_default(leat_placement_first_classes(placement), router_in_force(application, placement),
+                                 has_choice(config, application) && placement->class_count == 1);
+}
+
+static void
+print_automatic(const struct leat_config *config, const struct leat_config_application *application,
+                const struct leat_placement *placement, FILE *out)
+{
+    const struct leat_router *router = router_in_force(application, placement);
+    const uint32_t class_count = leat_placement_first_classes(placement);
     const char *of = class_count == 1 ? "class" : "classes";
 
     if (application->router == NULL) {
@@ -152,7 +162,7 @@ print_automatic(const struct leat_config *config, const struct leat_config_appli
     }
     if (application->selector == NULL) {
         (void)fprintf(out, "    # selector: auto is %s here: router %s, workers of %u %s\n",
-                      leat_selector_default(class_count, router, has_choice(config, application))->name, router->name, class_count, of);
+                      automatic_selector(config, application, placement)->name, router->name, class_count, of);
     }
 }
 
@@ -164,7 +174,7 @@ print_applications(const struct leat_config *config, const struct leat_placement
         const struct leat_config_application *application = &config->applications[i];
         print_table(&leat_settings_application, application, "  - ", "    ", out);
         if (placement != NULL) {
-            print_automatic(config, application, placement->class_count, out);
+            print_automatic(config, application, placement, out);
         }
         (void)fprintf(out, "    models: [");
         for (uint32_t m = 0; m < application->model_count; m++) {
@@ -346,15 +356,13 @@ applications_json(const struct leat_config *config, const struct leat_placement 
         }
         (void)json_object_set_new(object, "models", models);
         if (placement != NULL) {
-            const struct leat_router *router = router_in_force(application, placement->class_count);
             if (application->router == NULL) {
-                (void)json_object_set_new(object, "router_in_force", json_string(router->name));
+                (void)json_object_set_new(object, "router_in_force",
+                                          json_string(router_in_force(application, placement)->name));
             }
             if (application->selector == NULL) {
                 (void)json_object_set_new(object, "selector_in_force",
-                                          json_string(leat_selector_default(placement->class_count, router,
-                                                                                has_choice(config, application))
-                                                              ->name));
+                                          json_string(automatic_selector(config, application, placement)->name));
             }
         }
         (void)json_array_append_new(array, object);

@@ -783,12 +783,15 @@ static void
 survey_workers(struct leat_daemon *daemon)
 {
     uint32_t class_sizes[LEAT_WORKER_CLASSES_MAX] = {0}; /* workers that are of it, or can become it */
+    bool is_first[LEAT_WORKER_CLASSES_MAX] = {false};
 
     LEAT_ASSERT(daemon->options.class_count <= LEAT_WORKER_CLASSES_MAX);
     for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
         const struct leat_daemon_worker *spec = &daemon->options.workers[w];
         LEAT_ASSERT(spec->worker_class < LEAT_WORKER_CLASSES_MAX);
         daemon->worker_classes[w] = spec->worker_class;
+        daemon->first_class_count += !is_first[spec->worker_class];
+        is_first[spec->worker_class] = true;
         while (daemon->class_count <= spec->worker_class) {
             daemon->team_sizes[daemon->class_count++] = 1;
         }

@@ -183,11 +183,12 @@ static enum leat_status
 init_policies(const struct leat_daemon *daemon, struct leat_application *app,
               const struct leat_application_options *options)
 {
-    app->router = options->router != NULL ? leat_router_find(options->router) : leat_router_default(daemon->class_count);
+    app->router = options->router != NULL ? leat_router_find(options->router) : leat_router_default(daemon->first_class_count);
     if (app->router != NULL) {
         app->selector = options->selector != NULL
                             ? leat_selector_find(options->selector)
-                            : leat_selector_default(daemon->class_count, app->router, has_choice(app));
+                            : leat_selector_default(daemon->first_class_count, app->router,
+                                                    has_choice(app) && daemon->class_count == 1);
     }
     if (app->router == NULL || app->selector == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s': there is no %s '%s'", options->name,

@@ -150,6 +150,7 @@ struct leat_daemon {
     const char *class_names[LEAT_WORKER_CLASSES_MAX];
     char host[LEAT_MEASURED_HOST_BYTES]; /* "": not known */
     uint32_t class_count;
+    uint32_t first_class_count; /* of them, those that workers are of at first */
     struct leat_server *server;
     uint64_t started_ns;
     uint64_t stopping_ns;   /* when the drain began */

@@ -551,6 +551,19 @@ place_all(struct maker *maker)
     return status;
 }
 
+uint32_t
+leat_placement_first_classes(const struct leat_placement *placement)
+{
+    bool is_first[LEAT_PLACEMENT_CLASSES_MAX] = {false};
+    uint32_t count = 0;
+
+    for (uint32_t w = 0; w < placement->worker_count; w++) {
+        count += !is_first[placement->workers[w].worker_class];
+        is_first[placement->workers[w].worker_class] = true;
+    }
+    return count;
+}
+
 enum leat_status
 leat_placement_make(const struct leat_topology *topology,
                     const struct leat_placement_request *request,

@@ -161,7 +161,7 @@ look_at(struct leat_daemon *daemon, uint32_t a, uint32_t s, const char *name)
     if (!find_variant(daemon, app, stage) || !copy_variant(daemon, app, stage->variant)) {
         return leave_out(scaled, stage->seen ? LOOK_UNSEEN : LOOK_ABSENT, "application '%s' is being changed", name);
     }
-    const uint32_t items_max = app->sched_variants[stage->variant].items_max;
+    const uint32_t items_max = app->selector->single ? 1 : app->sched_variants[stage->variant].items_max; /* that batches have */
     fill_times(keeper, stage, items_max < LEAT_SCALE_BATCH_MAX ? items_max : LEAT_SCALE_BATCH_MAX,
                &scaled->scaler.joint.stages[s]);
     stage->delay_ns = options->instance_delay_ns != LEAT_SCALING_DELAY_AUTO ? options->instance_delay_ns

@@ -123,6 +123,9 @@ struct leat_placement {
     struct leat_notes notes;
 };
 
+/* Classes that workers are of as they start. */
+uint32_t leat_placement_first_classes(const struct leat_placement *placement);
+
 /*
  * LEAT_ERR_CONFIG with a text that names the group (`workers[1]`) when the request asks for CPUs that are
  * not there. An explicit count beyond the cores is honoured by sharing, with a note.

@@ -303,13 +303,17 @@ extern const struct leat_selector leat_selector_greedy;
  */
 extern const struct leat_selector leat_selector_infaas;
 
-/* For workers of one class, and for workers that differ. */
+/*
+ * For workers of one class, and for workers that differ. class_count: classes that workers are of at first. That workers of one
+ * class can be given more cores is no reason to match each query with a worker: what is scaled is planned in batches.
+ */
 #define LEAT_ROUTER_DEFAULT       "fcfs"
 #define LEAT_ROUTER_DEFAULT_MIXED "laxity"
 const struct leat_router *leat_router_default(uint32_t class_count);
 /*
  * single where workers differ and the router chooses among them for each query; mdp where workers are of one class, the router
- * is fcfs and there is a choice: an objective, and variants whose accuracies are known and differ; else fixed.
+ * is fcfs and there is a choice: an objective, variants whose accuracies are known and differ, and workers that stay of their
+ * class; else fixed.
  */
 const struct leat_selector *leat_selector_default(uint32_t class_count, const struct leat_router *router, bool choice);
 

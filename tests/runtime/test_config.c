@@ -95,7 +95,7 @@ test_example_equals_defaults(const char *path)
         EXPECT(strstr(file_text, key) != NULL);
         keys += !heading;
     }
-    EXPECT(keys == 40);
+    EXPECT(keys == 41);
     free(example_text);
     free(defaults_text);
     leat_config_free(example);

@@ -235,7 +235,7 @@ test_classes_of_sizes(void)
     struct leat_topology *topology = machine("core:16 pu:1", "/nonexistent", NULL);
     struct leat_placement *placement = place(topology, groups, 3);
 
-    EXPECT(placement->class_count == 6 && placement->worker_count == 4);
+    EXPECT(placement->class_count == 6 && placement->worker_count == 4 && leat_placement_first_classes(placement) == 3);
     for (uint32_t c = 0; c < 5; c++) {
         EXPECT(strcmp(placement->classes[c].name, "elastic") == 0 && placement->classes[c].cores == sizes[c]);
     }

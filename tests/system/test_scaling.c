@@ -201,6 +201,11 @@ start(struct box *box, enum leat_scaling_mode mode, uint32_t workers, uint32_t c
     EXPECT(pthread_create(&box->thread, NULL, serve, box) == 0);
     while (sem_wait(&box->serving) != 0) {
     }
+    /* Nobody named a selector: workers that are alike but for their cores have batches. */
+    for (uint32_t a = 0; a < scaled_count; a++) {
+        const struct leat_application *app = leat_daemon_find_application(box->daemon, scaled[a]);
+        EXPECT(app == NULL || app->selector->single == box->two_classes);
+    }
 }
 
 static void
@@ -731,6 +736,15 @@ check_classes(struct leat_session *control)
         const bool little =
             strcmp(json_string_value(json_object_get(worker, "class_name")), "little") == 0;
         cores[little] += (uint32_t)number(worker, "cores");
+    }
+    const json_t *application, *stage;
+    size_t s;
+    json_array_foreach(json_object_get(json_object_get(shown, "scaling"), "applications"), i, application)
+    {
+        json_array_foreach(json_object_get(application, "stages"), s, stage)
+        {
+            EXPECT(number(stage, "wanted_batch") <= 1); /* where each query gets a worker of its own, so it is planned */
+        }
     }
     EXPECT(cores[0] <= BIG && cores[1] <= CORES - 1 - BIG);
     json_decref(shown);
