@@ -8,6 +8,8 @@
 const struct leat_pass leat_passes[] = {
     {"fold-constants", "compute nodes whose inputs are all constant", leat_pass_fold_constants},
     {"fold-shapes", "make constants of sizes that are known, and of targets of Reshape that are but for one entry", leat_pass_fold_shapes},
+    {"split-einsums", "make products of matrices of Einsums that are such, and of what brings axes into order",
+     leat_pass_split_einsums},
     {"remove-identities", "drop nodes that return their input", leat_pass_remove_identities},
     {"shift-quantised", "count results that are quantised to s8 as u8", leat_pass_shift_quantised},
     {"fuse-quantised", "multiply, add and move 8-bit numbers where DequantizeLinear and QuantizeLinear stand around it",

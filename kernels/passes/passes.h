@@ -16,6 +16,7 @@
     enum leat_status leat_pass_##name(struct leat_graph *graph, bool *ret_changed)
 LEAT_PASS_FUNCTION(fold_constants);
 LEAT_PASS_FUNCTION(fold_shapes);
+LEAT_PASS_FUNCTION(split_einsums);
 LEAT_PASS_FUNCTION(remove_identities);
 LEAT_PASS_FUNCTION(shift_quantised);
 LEAT_PASS_FUNCTION(fuse_quantised);

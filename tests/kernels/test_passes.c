@@ -1226,6 +1226,395 @@ test_quantised(void)
 }
 
 /* A chain of doublings must not exhaust memory: folding stops at a bound, the graph still works. */
+/* ---- Einsums ------------------------------------------------------------------------------------------- */
+
+/* Sizes of axes, by a letter for each: n is the batch, s a symbol, 1 one element; others differ. */
+static uint32_t
+dims_of(const char *letters, size_t count, int64_t dims[LEAT_RANK_MAX])
+{
+    EXPECT(count <= LEAT_RANK_MAX);
+    for (size_t d = 0; d < count; d++) {
+        const char c = letters[d];
+        dims[d] = c == 'n' ? -1 : c == 's' ? -2 : c == '1' ? 1 : c == 'w' ? 65536 : c - 'a' + 2;
+    }
+    return (uint32_t)count;
+}
+
+/* y is the Einsum of x0, x1 and so on, whose shapes are like "nij,=jk": behind = constants. */
+static void
+add_einsum(const char *equation, const char *shapes, int64_t opset)
+{
+    char list[32] = "";
+    int64_t dims[LEAT_RANK_MAX];
+
+    builder_init(&b, opset);
+    for (uint32_t k = 0; shapes != NULL; k++) {
+        const bool constant = *shapes == '=';
+        const size_t length = strcspn(shapes + constant, ",");
+        const uint32_t rank = dims_of(shapes + constant, length, dims);
+        char name[4];
+        (void)snprintf(name, sizeof(name), "x%u", k);
+        (void)snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", k > 0 ? " " : "", name);
+        if (constant) {
+            weights(name, dims, rank, &random_state, false);
+        } else {
+            (void)builder_input(&b, name, 1, dims, rank);
+        }
+        shapes += (size_t)constant + length;
+        shapes = *shapes == ',' ? shapes + 1 : NULL;
+    }
+    (void)builder_string(&b, builder_node(&b, "Einsum", list, "y"), "equation", equation);
+    builder_output(&b, "y");
+}
+
+static char
+letter_of(enum leat_op_kind kind)
+{
+    return kind == LEAT_OP_EINSUM      ? 'E'
+           : kind == LEAT_OP_MATMUL    ? 'M'
+           : kind == LEAT_OP_MUL       ? 'X'
+           : kind == LEAT_OP_RESHAPE   ? 'R'
+           : kind == LEAT_OP_SQUEEZE   ? 'S'
+           : kind == LEAT_OP_TRANSPOSE ? 'T'
+           : kind == LEAT_OP_UNSQUEEZE ? 'U'
+                                       : '?';
+}
+
+/* What the pass makes of the built model, a letter for each node. */
+static void
+read_split(struct leat_graph *graph, char *ret, size_t size)
+{
+    EXPECT(leat_graph_optimise(graph, pass_bit("split-einsums")) == LEAT_OK);
+    EXPECT(leat_graph_check(graph) == LEAT_OK);
+    EXPECT(graph->node_count < size);
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        ret[n] = letter_of(graph->nodes[n].op->kind);
+    }
+    ret[graph->node_count] = '\0';
+}
+
+static void
+expect_split(const char *equation, const char *shapes, const char *nodes, bool runs)
+{
+    const struct leat_dim_value length = {"M", 4};
+    char have[16];
+    struct leat_graph *before = import(), *after = import();
+
+    read_split(after, have, sizeof(have));
+    if (strcmp(have, nodes) != 0) {
+        (void)fprintf(stderr, "%s of %s is %s\n", equation, shapes, have);
+    }
+    EXPECT(strcmp(have, nodes) == 0);
+    const struct leat_value *y = &before->values[before->outputs[0]], *z = &after->values[after->outputs[0]];
+    EXPECT(strcmp(y->name, z->name) == 0 && y->rank == z->rank);
+    for (uint32_t d = 0; d < y->rank; d++) {
+        EXPECT(y->dims[d] == z->dims[d]);
+    }
+    if (before->symbol_count > 0) {
+        EXPECT(leat_graph_bind(before, &length, 1) == LEAT_OK && leat_graph_bind(after, &length, 1) == LEAT_OK);
+    }
+    if (runs) {
+        expect_same_results(before, after, leat_test_seed);
+    }
+    leat_graph_destroy(before);
+    leat_graph_destroy(after);
+    builder_fini(&b);
+}
+
+static void
+test_einsums(void)
+{
+    static const struct {
+        const char *equation, *shapes, *nodes;
+    } cases[] = {
+        /* rows, a column and what is summed over */
+        {"ni,ij->nj", "ni,=ij", "M"},
+        {"nij,jk->nik", "nij,=jk", "M"},
+        {"nij,jk", "nij,=jk", "TMT"}, /* ikn */
+        {" n i j, j k -> n i k ", "nij,=jk", "M"},
+        {"nid,hd->nih", "nid,=hd", "M"}, /* weights, brought into order once */
+        {"nid,hd->nhi", "nid,=hd", "MT"},
+        {"hd,nid->nih", "=hd,nid", "M"},
+        {"hd,nid->nhi", "=hd,nid", "MT"},
+        {"ni,ji->jn", "ni,=ji", "MT"}, /* weights stay on the right, whatever that moves */
+        {"ji,ni->jn", "=ji,ni", "MT"},
+        {"nchw,cd->ndhw", "nchw,=cd", "TMT"},
+        /* matrices */
+        {"bij,bjk->bik", "bij,bjk", "M"},
+        {"nhid,nhjd->nhij", "nhid,nhjd", "TM"},
+        {"nhij,nhjd->nhid", "nhij,nhjd", "M"},
+        {"nid,njd->nij", "nid,njd", "TM"},
+        {"nid,njd->nji", "nid,njd", "TM"}, /* the second is the left one */
+        {"nqhd,nkhd->nhqk", "nqhd,nkhd", "TTM"},
+        {"nhqk,nkhd->nqhd", "nhqk,nkhd", "TMT"},
+        {"nij,nj->ni", "nij,nj", "UMS"},
+        {"nj,nij->ni", "nj,nij", "UMS"},
+        {"nj,njk->nk", "nj,njk", "UMS"},
+        {"nj,nj->n", "nj,nj", "UUMS"},
+        {"j,j->", "=j,=j", "MS"},
+        /* sizes that are not known */
+        {"nsd,dh->nsh", "nsd,=dh", "M"},
+        {"nqsd,nksd->nsqk", "nqsd,nksd", "TTM"},
+        {"nhqd,nhsd->nhqs", "nhqd,nhsd", "TM"},
+        {"nhqs,nhsd->nhqd", "nhqs,nhsd", "M"},
+        {"nhsd,nkd->nhsk", "nhsd,nkd", "TUM"}, /* queries of several heads, one of keys */
+        {"nshd,nkd->nshk", "nshd,nkd", "TUM"},
+        /* several labels that become one axis */
+        {"nsd,dhk->nshk", "nsd,=dhk", "MR"},
+        {"nsd,dhk->nhsk", "nsd,=dhk", "MRT"},
+        {"nshk,hkd->nsd", "nshk,=hkd", "RM"},
+        {"nhsk,hkd->nsd", "nhsk,=hkd", "TRM"},
+        {"nshk,khd->nsd", "nshk,=khd", "TRM"},
+        {"nhk,nhksd->nsd", "nhk,nhksd", "TRURMS"}, /* columns that do not become one are rows of the other side */
+        {"nqhk,nhks->nqs", "nqhk,nhks", "RRM"},
+        {"nhk,hkde->nde", "nhk,=hkde", "RMR"},
+        {"nhk,nhk->n", "nhk,nhk", "URURMS"},
+        {"nd,ndhk->nhk", "nd,ndhk", "URMR"},
+        /* an ellipsis */
+        {"...ij,...jk->...ik", "npij,npjk", "M"},
+        {"...ij,...jk->...ik", "npij,=1pjk", "M"},
+        {"...ij,...jk->...ik", "npij,=jk", "M"},
+        {"...ij,jk->...ik", "npsij,=jk", "M"},
+        {"i...,...->i...", "=ia,nba", "X"},
+        /* no sum */
+        {"ni,nj->nij", "ni,nj", "UUX"},
+        {"ni,nj->nji", "ni,nj", "UUX"},
+        {"nij,ij->nij", "nij,=ij", "X"},
+        {"nij,ji->nij", "nij,=ji", "X"},
+        {"nhd,nd->nhd", "nhd,nd", "UX"},
+        {"nhd,->nhd", "nhd,=", "X"},
+        /* what stays */
+        {"nii,ij->nj", "nii,=ij", "E"},
+        {"nij,jj->ni", "nij,=jj", "E"},
+        {"nij,jk->nk", "nij,=jk", "E"},
+        {"nij,jk->ni", "nij,=jk", "E"},
+        {"nij->nji", "nij", "E"},
+        {"ni,ij,jk->nk", "ni,=ij,=jk", "E"},
+        {"nid,dsk->nisk", "nid,dsk", "E"}, /* a symbol among columns, on either side */
+        {"bij,bjk->bik", "nij,=bjk", "E"}, /* as many items as b has */
+        {"ned,dwv->newv", "ned,dww", "E"}, /* 2^32 columns */
+        {"nabcdef,ndefghi->nabcghi", "nabcdef,ndef111", "E"}, /* nine axes on the right */
+        {"...ij,...jk->ik", "bpij,=1pjk", "E"},
+    };
+
+    for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
+        add_einsum(cases[c].equation, cases[c].shapes, 13);
+        expect_split(cases[c].equation, cases[c].shapes, cases[c].nodes, strchr(cases[c].shapes, 'w') == NULL);
+    }
+}
+
+/* In other types it stays, and so does what reads sizes that a run or the number of items decides. */
+static void
+test_einsums_that_stay(void)
+{
+    static const int types[] = {1, 11, 6}; /* f32, f64, i32 */
+    static const int64_t target[2] = {-1, 2};
+    char have[16];
+
+    for (size_t t = 0; t < LEAT_COUNT_OF(types); t++) {
+        builder_init(&b, 13);
+        (void)builder_input(&b, "x", types[t], DIMS(-1, 3));
+        (void)builder_constant(&b, "w", types[t], NULL, DIMS(3, 2));
+        (void)builder_string(&b, builder_node(&b, "Einsum", "x w", "y"), "equation", "ni,ij->nj");
+        builder_output(&b, "y");
+        struct leat_graph *graph = import();
+        read_split(graph, have, sizeof(have));
+        EXPECT(strcmp(have, t == 0 ? "M" : "E") == 0);
+        leat_graph_destroy(graph);
+        builder_fini(&b);
+    }
+
+    for (int matrices = 0; matrices < 2; matrices++) { /* rows of any number, but not as many matrices */
+        builder_init(&b, 13);
+        (void)builder_input(&b, "x", 1, DIMS(-1, 4, 3));
+        (void)builder_constant(&b, "target", 7, target, DIMS(2));
+        (void)builder_node(&b, "Reshape", "x target", "r");
+        weights("w", DIMS(2, 3), &random_state, false);
+        (void)builder_string(&b, builder_node(&b, "Einsum", matrices != 0 ? "r r" : "r w", "y"), "equation",
+                             matrices != 0 ? "ui,ui->u" : "ui,ij->uj");
+        builder_output(&b, "y");
+        expect_split("u", "x", matrices != 0 ? "RE" : "RM", true);
+    }
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(4, 3));
+    (void)builder_node(&b, "NonZero", "x", "places");
+    (void)builder_int(&b, builder_node(&b, "Cast", "places", "p"), "to", 1);
+    (void)builder_string(&b, builder_node(&b, "Einsum", "p p", "y"), "equation", "ij,ik->jk");
+    builder_output(&b, "y");
+    struct leat_graph *graph = import();
+    read_split(graph, have, sizeof(have));
+    EXPECT(strcmp(have, "??E") == 0);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+
+    add_einsum("nij,nj->ni", "nij,nj", 12); /* when axes were no operand */
+    expect_split("nij,nj->ni", "nij,nj", "UMS", true);
+}
+
+/* So many that what comes of them would be more nodes than a graph may have stay. */
+static void
+test_einsums_are_bounded(void)
+{
+    enum { EINSUMS = 8000 };
+    const struct leat_attribute equation = {.name = "equation", .kind = LEAT_ATTRIBUTE_STRING, .count = 1, .s = "ni,ni->ni"};
+    const int64_t dims[2] = {LEAT_DIM_BATCH, 3};
+    struct leat_graph *graph = NULL;
+    uint32_t x;
+
+    EXPECT(leat_graph_create("many", 13, &graph) == LEAT_OK);
+    EXPECT(leat_graph_add_value(graph, "x", LEAT_DTYPE_F32, 2, dims, &x) == LEAT_OK);
+    EXPECT(leat_graph_set_inputs(graph, &x, 1) == LEAT_OK);
+    for (int i = 0; i < EINSUMS; i++) {
+        uint32_t y;
+        EXPECT(leat_graph_add_value(graph, "y", LEAT_DTYPE_F32, 2, dims, &y) == LEAT_OK);
+        EXPECT(leat_graph_add_node(graph, leat_op_find("Einsum", 13), "y", (const uint32_t[2]){x, x}, 2, &y, 1, &equation, 1) ==
+               LEAT_OK);
+        x = y;
+    }
+    EXPECT(leat_graph_set_outputs(graph, &x, 1) == LEAT_OK);
+    EXPECT(leat_graph_optimise(graph, pass_bit("split-einsums")) == LEAT_OK && leat_graph_check(graph) == LEAT_OK);
+    EXPECT(graph->node_count == EINSUMS && graph->nodes[0].op->kind == LEAT_OP_EINSUM);
+    leat_graph_destroy(graph);
+}
+
+/* Attention as exporters write it with Einsum is attention for the passes that follow. */
+static void
+test_einsums_of_attention(void)
+{
+    static const int64_t apart[4] = {0, 0, 2, 3}, whole[3] = {0, 0, 6};
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 4, 6));
+    (void)builder_input(&b, "z", 1, DIMS(-1, 5, 6));
+    (void)builder_constant(&b, "apart", 7, apart, DIMS(4));
+    (void)builder_constant(&b, "whole", 7, whole, DIMS(3));
+    scalar("factor", 0.6f);
+    (void)builder_node(&b, "Reshape", "x apart", "q");
+    (void)builder_node(&b, "Reshape", "z apart", "k");
+    (void)builder_string(&b, builder_node(&b, "Einsum", "q k", "scores"), "equation", "bqhd,bkhd->bhqk");
+    (void)builder_node(&b, "Mul", "scores factor", "scaled");
+    (void)builder_int(&b, builder_node(&b, "Softmax", "scaled", "shares"), "axis", -1);
+    (void)builder_string(&b, builder_node(&b, "Einsum", "shares k", "context"), "equation", "bhqk,bkhd->bqhd");
+    (void)builder_node(&b, "Reshape", "context whole", "y");
+    builder_output(&b, "y");
+    expect_one(pass_bit("split-einsums") | pass_bit("fuse-attention"), LEAT_OP_ATTENTION);
+
+    /* As Keras has it, with weights of three axes on either side, and keys before queries. */
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 4, 6));
+    weights("wq", DIMS(6, 2, 3), &random_state, false);
+    weights("wk", DIMS(6, 2, 3), &random_state, false);
+    weights("wo", DIMS(2, 3, 6), &random_state, false);
+    (void)builder_string(&b, builder_node(&b, "Einsum", "x wq", "q"), "equation", "abc,cde->abde");
+    (void)builder_string(&b, builder_node(&b, "Einsum", "x wk", "k"), "equation", "abc,cde->abde");
+    (void)builder_string(&b, builder_node(&b, "Einsum", "k q", "scores"), "equation", "aecd,abcd->acbe");
+    (void)builder_int(&b, builder_node(&b, "Softmax", "scores", "shares"), "axis", -1);
+    (void)builder_string(&b, builder_node(&b, "Einsum", "shares k", "context"), "equation", "acbe,aecd->abcd");
+    (void)builder_string(&b, builder_node(&b, "Einsum", "context wo", "y"), "equation", "abcd,cde->abe");
+    builder_output(&b, "y");
+    struct leat_graph *graph = optimised(~UINT64_C(0));
+    EXPECT(graph->node_count == 4); /* three products with weights, and attention between them */
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        EXPECT(graph->nodes[n].op->kind == (n == 2 ? LEAT_OP_ATTENTION : LEAT_OP_MATMUL));
+    }
+    leat_graph_destroy(graph);
+}
+
+static void
+shuffle(char *letters, uint64_t *random)
+{
+    for (size_t i = strlen(letters); i > 1; i--) {
+        const size_t k = leat_test_random(random) % i;
+        const char c = letters[i - 1];
+        letters[i - 1] = letters[k];
+        letters[k] = c;
+    }
+}
+
+static void
+append_letters(char *to, char first, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        const size_t length = strlen(to);
+        to[length] = (char)(first + (char)i);
+        to[length + 1] = '\0';
+    }
+}
+
+/* f32[matrices][1 ...][summed][columns] and what it is multiplied by have no more axes than there may be. */
+static bool
+has_room(uint64_t matrices, uint64_t rows, uint64_t columns, uint64_t summed)
+{
+    const uint64_t shared = rows > 1 && matrices > 0 ? rows - 1 : 0;
+    return summed == 0 || (matrices + (rows > 0 ? rows : 1) + summed <= LEAT_RANK_MAX &&
+                           matrices + shared + summed + (columns > 0 ? columns : 1) <= LEAT_RANK_MAX);
+}
+
+/* Letters of all kinds in any order: what is a product of matrices becomes one, with the same result. */
+static void
+test_random_einsums(void)
+{
+    enum { EQUATIONS = 2000 };
+    unsigned split = 0, left = 0;
+    uint64_t random = leat_test_seed;
+
+    (void)printf("Einsums: seed %llu\n", (unsigned long long)leat_test_seed);
+    for (int e = 0; e < LEAT_TEST_ROUNDS(EQUATIONS); e++) {
+        uint64_t kinds[5]; /* matrices, rows, columns, summed, and of the first operand alone */
+        char terms[3][20] = {"", "", ""}, equation[64], have[16];
+        static const char firsts[] = "aeimq";
+        do {
+            for (int k = 0; k < 5; k++) {
+                kinds[k] = leat_test_random(&random) % (k < 4 ? 4 : 20) % 4 * (k < 4 || leat_test_random(&random) % 8 == 0);
+            }
+        } while (kinds[0] + kinds[1] + kinds[3] + kinds[4] > LEAT_RANK_MAX || kinds[0] + kinds[2] + kinds[3] > LEAT_RANK_MAX ||
+                 kinds[0] + kinds[1] + kinds[2] > LEAT_RANK_MAX);
+        for (int k = 0; k < 5; k++) {
+            const bool in[3] = {k != 2, k != 1 && k != 4, k < 3};
+            for (int t = 0; t < 3; t++) {
+                append_letters(terms[t], firsts[k], in[t] ? kinds[k] : 0);
+            }
+        }
+        builder_init(&b, 13);
+        int64_t sizes[26];
+        for (int i = 0; i < 26; i++) {
+            sizes[i] = 1 + (int64_t)(leat_test_random(&random) % 3);
+        }
+        for (int t = 0; t < 3; t++) {
+            shuffle(terms[t], &random);
+        }
+        for (int t = 0; t < 2; t++) {
+            int64_t dims[LEAT_RANK_MAX];
+            const size_t rank = strlen(terms[t]);
+            for (size_t d = 0; d < rank; d++) {
+                dims[d] = sizes[terms[t][d] - 'a'];
+            }
+            if (leat_test_random(&random) % 4 == 0 || rank == 0) {
+                weights(t == 0 ? "x0" : "x1", dims, rank, &random, false);
+            } else {
+                (void)builder_input(&b, t == 0 ? "x0" : "x1", 1, dims, rank);
+            }
+        }
+        (void)snprintf(equation, sizeof(equation), "%s,%s->%s", terms[0], terms[1], terms[2]);
+        (void)builder_string(&b, builder_node(&b, "Einsum", "x0 x1", "y"), "equation", equation);
+        builder_output(&b, "y");
+        struct leat_graph *before = import(), *after = import();
+        read_split(after, have, sizeof(have));
+        const bool stays = kinds[4] > 0 || !(has_room(kinds[0], kinds[1], kinds[2], kinds[3]) ||
+                                             has_room(kinds[0], kinds[2], kinds[1], kinds[3]));
+        EXPECT((strchr(have, 'E') != NULL) == stays);
+        EXPECT((strchr(have, 'M') != NULL) == (!stays && kinds[3] > 0));
+        expect_same_results(before, after, leat_test_seed);
+        split += !stays;
+        left += stays;
+        leat_graph_destroy(before);
+        leat_graph_destroy(after);
+        builder_fini(&b);
+    }
+    EXPECT(split > 0 && left > 0);
+}
+
 static void
 test_folding_is_bounded(void)
 {
@@ -1414,7 +1803,7 @@ random_step(uint64_t *random, int step, const char *from, const char *to, const 
 
     (void)snprintf(a, sizeof(a), "a%d", step);
     (void)snprintf(c, sizeof(c), "b%d", step);
-    switch (leat_test_random(random) % 17) {
+    switch (leat_test_random(random) % 18) {
     case 0:
     case 1:
     case 2: {
@@ -1506,6 +1895,17 @@ random_step(uint64_t *random, int step, const char *from, const char *to, const 
         return;
     case 15:
         random_channels_last(random, step, from, to, earlier);
+        return;
+    case 16: /* over channels, or over columns */
+        weights(a, DIMS(4, 4), random, false);
+        weights(c, DIMS(6, 6), random, false);
+        if (leat_test_random(random) % 2 == 0) {
+            (void)snprintf(list, sizeof(list), "%s %s", from, a);
+            (void)builder_string(&b, builder_node(&b, "Einsum", list, to), "equation", "nchw,cd->ndhw");
+        } else {
+            (void)snprintf(list, sizeof(list), "%s %s", c, from);
+            (void)builder_string(&b, builder_node(&b, "Einsum", list, to), "equation", "vw,nchw->nchv");
+        }
         return;
     default:
         (void)builder_node(&b, "Sigmoid", from, to);
@@ -1633,6 +2033,11 @@ main(void)
     test_constant_products_are_bounded();
     test_dequantised();
     test_quantised();
+    test_einsums();
+    test_einsums_that_stay();
+    test_einsums_are_bounded();
+    test_einsums_of_attention();
+    test_random_einsums();
     test_folding_is_bounded();
     test_random_models();
     return 0;
