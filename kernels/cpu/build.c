@@ -1162,13 +1162,13 @@ lower_as_kind(struct cpu_builder *b)
         return cpu_lower_split(b);
     case LEAT_OP_LAYER_NORMALIZATION:
         return cpu_lower_layer_norm(b);
-    case LEAT_OP_REDUCE_MEAN:
-        return cpu_lower_reduce(b);
-    case LEAT_OP_REDUCE_SUM:
-        return cpu_lower_sum(b);
     case LEAT_OP_REDUCE_MAX:
+    case LEAT_OP_REDUCE_MEAN:
+    case LEAT_OP_REDUCE_MIN:
+    case LEAT_OP_REDUCE_SUM:
+        return cpu_lower_reduce(b);
     case LEAT_OP_ARG_MAX:
-        return cpu_lower_greatest(b);
+        return cpu_lower_arg_max(b);
     case LEAT_OP_RESHAPE:
     case LEAT_OP_FLATTEN:
     case LEAT_OP_SQUEEZE:

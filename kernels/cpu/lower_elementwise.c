@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operators on single elements, softmax, sums and means, in whatever layout their operand has. */
+/* Operators on single elements, softmax and places of greatest ones, in whatever layout their operand has. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -543,108 +543,6 @@ cpu_lower_layer_norm(struct cpu_builder *b)
     return status == LEAT_OK ? set_viewed_output(b, args[dst].tensor) : status;
 }
 
-enum leat_status
-cpu_lower_reduce(struct cpu_builder *b)
-{
-    const struct leat_value *x = leat_node_input(b->graph, b->node, 0);
-    const uint32_t mask = leat_reduce_axes(b->graph, b->node);
-    struct cpu_arg args[2] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_DST, 0}};
-    int64_t dims[LEAT_RANK_MAX];
-    dnnl_reduction_desc_t reduction;
-
-    if (!is_f32(x) || x->rank == 0 || x->rank > 6) {
-        return LEAT_AGAIN;
-    }
-    for (uint32_t d = 0; d < x->rank; d++) {
-        dims[d] = (mask >> d & 1u) != 0 ? 1 : x->dims[d];
-    }
-    if (memcmp(dims, x->dims, x->rank * sizeof(dims[0])) == 0) {
-        return LEAT_AGAIN; /* means of one element each */
-    }
-    const dnnl_memory_desc_t src = cpu_plain_md(x->dims, x->rank), dst = cpu_plain_md(dims, x->rank);
-    enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
-    if (status == LEAT_OK) {
-        status = CPU_TRY(b, "mean", dnnl_reduction_desc_init(&reduction, dnnl_reduction_mean, &src, &dst, 0, 0));
-    }
-    if (status == LEAT_OK) {
-        status = add_and_set(b, &reduction, args, 1, 2, &dst);
-    }
-    return status == LEAT_OK ? set_viewed_output(b, args[1].tensor) : status;
-}
-
-/*
- * [outer][count][inner] -> [outer][inner], the terms in the order of the reference backend; a vector's worth of results at
- * a time, so that their sums stay in registers. args: x, y.
- */
-static enum leat_status
-sum_rows(const struct cpu_call *call)
-{
-    enum { LANES = 16 };
-    const size_t count = call->step->count, inner = call->step->inner;
-    const float *x = call->pointers[0];
-    float *y = call->pointers[1];
-
-    for (size_t o = 0; o < call->step->outer; o++, x += count * inner, y += inner) {
-        size_t i = 0;
-        for (; i + LANES <= inner; i += LANES) {
-            float sums[LANES] = {0};
-            for (size_t c = 0; c < count; c++) {
-                for (size_t l = 0; l < LANES; l++) {
-                    sums[l] += x[c * inner + i + l];
-                }
-            }
-            memcpy(y + i, sums, sizeof(sums));
-        }
-        for (; i < inner; i++) {
-            float sum = 0;
-            for (size_t c = 0; c < count; c++) {
-                sum += x[c * inner + i];
-            }
-            y[i] = sum;
-        }
-    }
-    return LEAT_OK;
-}
-
-/* Over neighbouring axes with others behind them: what pooled look-ups are. */
-enum leat_status
-cpu_lower_sum(struct cpu_builder *b)
-{
-    const struct leat_value *x = leat_node_input(b->graph, b->node, 0);
-    const uint32_t mask = leat_reduce_axes(b->graph, b->node);
-    size_t sizes[3] = {1, 1, 1}; /* before, over and behind the axes */
-    struct cpu_arg args[2] = {{0, 0}};
-    struct cpu_step *step;
-    uint32_t part = 0;
-
-    if (!is_f32(x) || x->dtype != leat_node_output(b->graph, b->node, 0)->dtype) {
-        return LEAT_AGAIN;
-    }
-    for (uint32_t d = 0; d < x->rank; d++) {
-        part = part == 0 && (mask >> d & 1u) != 0 ? 1 : part == 1 && (mask >> d & 1u) == 0 ? 2 : part;
-        if (part == 2 && (mask >> d & 1u) != 0) {
-            return LEAT_AGAIN;
-        }
-        sizes[part] *= (size_t)x->dims[d];
-    }
-    if (sizes[2] == 1) {
-        return LEAT_AGAIN;
-    }
-    enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
-    if (status == LEAT_OK) {
-        status = cpu_plain_output(b, 0, &args[1].tensor);
-    }
-    if (status == LEAT_OK) {
-        status = cpu_add_kernel(b, sum_rows, args, 2, &step);
-    }
-    if (status == LEAT_OK) {
-        step->outer = sizes[0];
-        step->count = sizes[1];
-        step->inner = sizes[2];
-    }
-    return status;
-}
-
 /* The place of the greatest of a row, the first of equal ones; the first NaN is greater than all. */
 static size_t
 greatest_of(const float *row, size_t count)
@@ -657,43 +555,34 @@ greatest_of(const float *row, size_t count)
     return place;
 }
 
-/* [outer][count] -> [outer], i64 where places are asked for. args: x, y. */
+/* f32[outer][count] -> i64[outer]. args: x, y. */
 static void
-take_greatest(const struct cpu_call *call, size_t begin, size_t end)
+take_places(const struct cpu_call *call, size_t begin, size_t end)
 {
     const size_t count = call->step->count;
     const float *x = call->pointers[0];
 
     for (size_t o = begin; o < end; o++) {
-        const size_t place = greatest_of(x + o * count, count);
-        if (call->step->node->op->kind == LEAT_OP_ARG_MAX) {
-            ((int64_t *)call->pointers[1])[o] = (int64_t)place;
-        } else {
-            ((float *)call->pointers[1])[o] = x[o * count + place];
-        }
+        ((int64_t *)call->pointers[1])[o] = (int64_t)greatest_of(x + o * count, count);
     }
 }
 
 static enum leat_status
-greatest_rows(const struct cpu_call *call)
+greatest_places(const struct cpu_call *call)
 {
-    cpu_share(call, take_greatest, call->step->outer, 1 + SHARED_LEAST / call->step->count);
+    cpu_share(call, take_places, call->step->outer, 1 + SHARED_LEAST / call->step->count);
     return LEAT_OK;
 }
 
 enum leat_status
-cpu_lower_greatest(struct cpu_builder *b)
+cpu_lower_arg_max(struct cpu_builder *b)
 {
     const struct leat_value *x = leat_node_input(b->graph, b->node, 0);
-    const bool place = b->node->op->kind == LEAT_OP_ARG_MAX;
     struct cpu_arg args[2] = {{0, 0}};
     struct cpu_step *step;
 
-    if (!is_f32(x) || x->rank == 0 || leat_value_elements(x) == 0 || leat_node_int(b->node, "select_last_index", 0) != 0) {
-        return LEAT_AGAIN;
-    }
-    const uint32_t last = x->rank - 1;
-    if (place ? leat_node_axis(b->node, 0, x->rank) != last : leat_reduce_axes(b->graph, b->node) != 1u << last) {
+    if (!is_f32(x) || x->rank == 0 || leat_value_elements(x) == 0 || leat_node_int(b->node, "select_last_index", 0) != 0 ||
+        leat_node_axis(b->node, 0, x->rank) + 1 != x->rank) {
         return LEAT_AGAIN;
     }
     enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
@@ -701,10 +590,10 @@ cpu_lower_greatest(struct cpu_builder *b)
         status = cpu_plain_output(b, 0, &args[1].tensor);
     }
     if (status == LEAT_OK) {
-        status = cpu_add_kernel(b, greatest_rows, args, 2, &step);
+        status = cpu_add_kernel(b, greatest_places, args, 2, &step);
     }
     if (status == LEAT_OK) {
-        step->count = (size_t)x->dims[last];
+        step->count = (size_t)x->dims[x->rank - 1];
         step->outer = leat_value_elements(x) / step->count;
     }
     return status;

@@ -361,9 +361,9 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_layer_norm(struct cpu_builder *b);
 bool cpu_layer_norm_runs_here(void);
 LEAT_MUST_CHECK enum leat_status cpu_add_layer_norm(struct cpu_builder *b, const struct cpu_arg *args, uint32_t arg_count,
                                                     size_t rows, size_t width);
+LEAT_MUST_CHECK enum leat_status cpu_lower_arg_max(struct cpu_builder *b);
+/* The greatest, the least, the sum or the mean of floats along any axes. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_reduce(struct cpu_builder *b);
-LEAT_MUST_CHECK enum leat_status cpu_lower_sum(struct cpu_builder *b);
-LEAT_MUST_CHECK enum leat_status cpu_lower_greatest(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_view(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_concat(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_split(struct cpu_builder *b);

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal     Single operators that the cpu backend has steps of its own or oneDNN's for give the reference backend's answers, whatever
+ *          their shapes and attributes, for batches of every size, alone and on a team, whose size changes no bit; and they
+ *          are left to the reference functions only where that is meant.
+ * Method   Random networks of one node, all attributes drawn; shapes that fill whole vectors and such that do not, and such that each
+ *          member of a team has its part. Reductions of NaN and infinities too.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "tests/kernels/one_batch.h"
+#include "tests/leat_test.h"
+
+enum { ROUNDS = LEAT_TEST_ROUNDS(150), TEAM = 2, ITEMS = 3 };
+
+static uint64_t random_state;
+
+static int64_t
+between(int64_t low, int64_t high)
+{
+    return low + (int64_t)(leat_test_random(&random_state) % (uint64_t)(high - low + 1));
+}
+
+static float *
+numbers(size_t count, bool odd)
+{
+    static const float odd_ones[] = {INFINITY, -INFINITY, NAN};
+    float *data = malloc((count + 1) * sizeof(*data));
+
+    EXPECT(data != NULL);
+    for (size_t i = 0; i < count; i++) {
+        data[i] = odd && between(0, 39) == 0 ? odd_ones[between(0, 2)] : (float)between(-1000, 1000) / 1000.0f;
+    }
+    return data;
+}
+
+/* One input and output y of items, in one backend; `x` and `y` are of `items`. */
+static void
+answer(const struct leat_backend *backend, const struct leat_model_source *source, uint32_t items, struct leat_team *team,
+       const float *x, float *y)
+{
+    const uint32_t size = leat_team_size(team);
+    const struct leat_plan_options options = {.items = items, .team_sizes = &size, .team_size_count = 1};
+    struct leat_segment segment = {.items = items, .tensors = {(void *)(uintptr_t)x, y}};
+    struct leat_model *model;
+    struct leat_plan *plan;
+
+    EXPECT(backend->model_load(source, &model) == LEAT_OK);
+    EXPECT(backend->plan_build(model, &options, &plan) == LEAT_OK);
+    const size_t bytes = (size_t)leat_round_up(backend->plan_scratch_bytes(plan) + 64, 64);
+    void *scratch = aligned_alloc(64, bytes);
+    EXPECT(scratch != NULL);
+    memset(scratch, 0xa5, bytes);
+    memset(y, 0x5a, items * source->infos[1].item_bytes);
+    EXPECT(backend->plan_run(plan, &segment, 1, scratch, team) == LEAT_OK);
+    free(scratch);
+    backend->plan_destroy(plan);
+    backend->model_destroy(model);
+}
+
+static bool
+near(float have, float want, float tolerance)
+{
+    return isnan(want) ? isnan(have) != 0 : isinf(want) ? have == want : fabsf(have - want) <= tolerance * (1 + fabsf(want));
+}
+
+/* The builder's network, of input x and output y; `plain`: what it is left to is the reference function. */
+static void
+check(struct builder *b, struct leat_team *team, enum leat_op_kind kind, bool plain, bool odd, float tolerance)
+{
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    struct leat_model_source source = {.infos = infos};
+
+    builder_output(b, "y");
+    struct leat_graph *graph = import_graph(b);
+    source.graph = graph;
+    EXPECT(leat_graph_signature(graph, infos, &source.input_count, &source.output_count) == LEAT_OK);
+    EXPECT(source.input_count == 1 && source.output_count == 1);
+    const uint32_t items = (uint32_t)between(1, ITEMS);
+    const size_t count = items * infos[0].item_bytes / sizeof(float), results = items * infos[1].item_bytes / sizeof(float);
+    float *x = numbers(count, odd), *want = numbers(results, false), *have = numbers(results, false), *shared = numbers(results, false);
+    answer(&leat_backend_reference, &source, items, NULL, x, want);
+    answer(&leat_backend_cpu, &source, items, NULL, x, have);
+    answer(&leat_backend_cpu, &source, items, team, x, shared);
+    for (size_t i = 0; i < results; i++) {
+        if (!near(have[i], want[i], tolerance) || !near(shared[i], want[i], tolerance)) {
+            (void)fprintf(stderr, "%s of %u items: element %zu is %g, on a team %g, the reference backend says %g\n",
+                          graph->nodes[0].op->name, items, i, (double)have[i], (double)shared[i], (double)want[i]);
+            EXPECT(!"the reference backend's answer");
+        }
+    }
+    EXPECT((count_plain_loops(graph, kind) > 0) == plain);
+    free(x);
+    free(want);
+    free(have);
+    free(shared);
+    leat_graph_destroy(graph);
+    builder_fini(b);
+}
+
+/* ---- Reductions ------------------------------------------------------------------------------------- */
+
+static void
+test_reduction(struct leat_team *team, uint32_t round)
+{
+    static const struct {
+        const char *name;
+        enum leat_op_kind kind;
+    } rows[] = {{"ReduceMax", LEAT_OP_REDUCE_MAX},
+                {"ReduceMin", LEAT_OP_REDUCE_MIN},
+                {"ReduceSum", LEAT_OP_REDUCE_SUM},
+                {"ReduceMean", LEAT_OP_REDUCE_MEAN}};
+    const size_t row = round % LEAT_COUNT_OF(rows), rank = (size_t)between(2, 6);
+    int64_t dims[6] = {-1}, axes[6];
+    struct builder b;
+    size_t count = 0;
+    bool reduces = false;
+
+    for (size_t d = 1; d < rank; d++) {
+        const int64_t long_one = between(0, 5);
+        dims[d] = between(1, long_one == 0 && rank < 5 ? 300 : long_one == 1 ? 40 : 7);
+        if (between(0, 1) != 0) {
+            axes[count++] = between(0, 1) != 0 ? (int64_t)d : (int64_t)d - (int64_t)rank;
+            reduces = reduces || dims[d] > 1;
+        }
+    }
+    if (count == 0) {
+        axes[count++] = -1;
+        reduces = dims[rank - 1] > 1;
+    }
+    builder_init(&b, 11);
+    (void)builder_input(&b, "x", ONNX_F32, dims, rank);
+    Onnx__NodeProto *node = builder_node(&b, rows[row].name, "x", "y");
+    (void)builder_ints(&b, node, "axes", axes, count);
+    (void)builder_int(&b, node, "keepdims", between(0, 1));
+    check(&b, team, rows[row].kind, !reduces, round % 3 == 0, row < 2 ? 0 : 1e-5f);
+}
+
+/* More terms than floats can add up one by one: of rows, and of two columns side by side. */
+static void
+test_long_sums(void)
+{
+    enum { TERMS = 1 << 20 };
+    static float x[TERMS];
+
+    for (size_t i = 0; i < TERMS; i++) {
+        x[i] = 0.1f;
+    }
+    for (int64_t columns = 1; columns <= 2; columns++) {
+        const double want = (double)0.1f * TERMS / (double)columns;
+        float sums[2];
+        struct builder b;
+        struct loaded loaded;
+
+        builder_init(&b, 11);
+        (void)builder_input(&b, "x", ONNX_F32, DIMS(TERMS / columns, columns));
+        (void)builder_ints(&b, builder_node(&b, "ReduceSum", "x", "y"), "axes", DIMS(0));
+        builder_output(&b, "y");
+        struct leat_graph *graph = import_graph(&b);
+        load(&leat_backend_cpu, graph, &loaded);
+        EXPECT(run(&loaded, (const void *const[]){x}, (void *const[]){sums}) == LEAT_OK);
+        unload(&loaded);
+        for (int64_t i = 0; i < columns; i++) {
+            EXPECT(fabs((double)sums[i] - want) < 1e-6 * want);
+        }
+        leat_graph_destroy(graph);
+        builder_fini(&b);
+    }
+}
+
+int
+main(void)
+{
+    struct leat_team *team;
+
+    leat_test_init();
+    random_state = leat_test_seed;
+    EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 1}, &team) == LEAT_OK);
+    for (uint32_t round = 0; round < 4 * ROUNDS; round++) {
+        test_reduction(team, round);
+    }
+    test_long_sums();
+    leat_team_destroy(team);
+    return 0;
+}
