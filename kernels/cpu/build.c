@@ -1126,6 +1126,8 @@ lower_as_kind(struct cpu_builder *b)
     switch (b->node->op->kind) {
     case LEAT_OP_CONV:
         return cpu_lower_conv(b);
+    case LEAT_OP_CONV_TRANSPOSE:
+        return cpu_lower_conv_transpose(b);
     case LEAT_OP_GEMM:
         return cpu_lower_gemm(b);
     case LEAT_OP_MATMUL:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolution, pooling, enlarging and batch normalisation. oneDNN chooses the layouts of their activations. */
+/* Convolution, also transposed, pooling, enlarging and batch normalisation. oneDNN chooses the layouts of their activations. */
 #include <string.h>
 
 #include "base/align.h"
@@ -340,6 +340,146 @@ cpu_lower_qlinear_conv(struct cpu_builder *b)
                                                       .context = &geometry});
 }
 
+/* ---- Transposed convolution ------------------------------------------------------------------------- */
+
+/* [inputs][outputs / groups]... becomes [groups][outputs / groups][inputs / groups]...: the same elements, in strides. */
+static dnnl_memory_desc_t
+transposed_weights(const struct leat_value *weights, int64_t groups, bool line)
+{
+    const int64_t *w = weights->dims;
+    int64_t dims[LEAT_RANK_MAX + 2], strides[LEAT_RANK_MAX + 2], taps = 1;
+    uint32_t rank = 0;
+
+    for (uint32_t d = 2; d < weights->rank; d++) {
+        taps *= w[d];
+    }
+    if (groups > 1) {
+        dims[rank] = groups;
+        strides[rank++] = w[0] / groups * w[1] * taps;
+    }
+    dims[rank] = w[1];
+    strides[rank++] = taps;
+    dims[rank] = w[0] / groups;
+    strides[rank++] = w[1] * taps;
+    if (line) {
+        dims[rank] = 1;
+        strides[rank++] = taps;
+    }
+    for (uint32_t d = 2; d < weights->rank; d++) {
+        taps /= w[d];
+        dims[rank] = w[d];
+        strides[rank++] = taps;
+    }
+    return cpu_strided_md(dims, strides, rank);
+}
+
+/*
+ * The padding behind is what makes oneDNN's arithmetic come out; where the result goes beyond what is reached, by less than a
+ * stride, it is none. False where oneDNN has nothing like it.
+ */
+static bool
+fit_transposed(const struct leat_window *window, struct geometry *geometry)
+{
+    for (uint32_t i = 0; i < window->rank; i++) {
+        const uint32_t d = LEAT_WINDOW_RANK - window->rank + i;
+        const int64_t reach = (window->kernel[d] - 1) * window->dilation[d] + 1;
+        const int64_t end = (window->in[d] - 1) * window->stride[d] + reach - window->pad_begin[d] - window->out[d];
+        geometry->pad_end[i] = end > 0 ? end : 0;
+        if (window->pad_begin[d] < 0 || window->pad_begin[d] >= reach || end >= reach || end <= -window->stride[d]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* oneDNN's transposed convolution is a convolution's gradient, of which it may have but plain loops. */
+static bool
+is_plain_gradient(const_dnnl_primitive_desc_t pd)
+{
+    const char *kernel = "";
+    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &kernel) == dnnl_success && strstr(kernel, "ref") != NULL;
+}
+
+static enum leat_status
+describe_transposed(struct cpu_builder *b, const struct geometry *geometry, bool line, const dnnl_memory_desc_t *seen_as,
+                    dnnl_primitive_desc_t *ret_pd)
+{
+    const struct leat_value *x = leat_node_input(b->graph, b->node, 0), *y = leat_node_output(b->graph, b->node, 0);
+    const struct leat_value *bias = leat_node_input(b->graph, b->node, 2);
+    const dnnl_memory_desc_t any_x = any_with_height(x->dims, x->rank, line, dnnl_f32);
+    const dnnl_memory_desc_t any_y = any_with_height(y->dims, y->rank, line, dnnl_f32);
+    const dnnl_memory_desc_t any_w = cpu_any_md(seen_as->dims, (uint32_t)seen_as->ndims, dnnl_f32);
+    const dnnl_memory_desc_t bias_md = bias != NULL ? cpu_value_md(bias) : (dnnl_memory_desc_t){.ndims = 0};
+    dnnl_deconvolution_desc_t conv;
+
+    const dnnl_status_t made = dnnl_dilated_deconvolution_forward_desc_init(
+        &conv, dnnl_forward_inference, dnnl_deconvolution_direct, &any_x, &any_w, bias != NULL ? &bias_md : NULL, &any_y,
+        geometry->stride, geometry->dilation, geometry->pad_begin, geometry->pad_end);
+    enum leat_status status = CPU_TRY(b, "transposed convolution", made);
+    if (status == LEAT_OK) {
+        status = cpu_describe(b, &conv, false, ret_pd);
+    }
+    if (status == LEAT_OK && is_plain_gradient(*ret_pd)) {
+        (void)dnnl_primitive_desc_destroy(*ret_pd);
+        return LEAT_AGAIN;
+    }
+    return status;
+}
+
+enum leat_status
+cpu_lower_conv_transpose(struct cpu_builder *b)
+{
+    const struct leat_node *node = b->node;
+    const struct leat_value *bias = leat_node_input(b->graph, node, 2);
+    struct cpu_arg args[4] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_WEIGHTS, 0}, {DNNL_ARG_DST, 0}, {DNNL_ARG_BIAS, 0}};
+    struct leat_window window;
+    struct geometry geometry;
+    dnnl_primitive_desc_t pd;
+    uint32_t output;
+
+    if (!has_elements(b->graph, node)) {
+        return LEAT_AGAIN;
+    }
+    enum leat_status status = leat_transposed_window_of(b->graph, node, &window);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    geometry_of(&window, &geometry);
+    if (!fit_transposed(&window, &geometry)) {
+        return LEAT_AGAIN;
+    }
+    const bool line = is_line(b, &window);
+    const dnnl_memory_desc_t seen_as =
+        transposed_weights(leat_node_input(b->graph, node, 1), leat_node_int(node, "group", 1), line);
+    if (line) {
+        give_height(&geometry);
+    }
+    status = describe_transposed(b, &geometry, line, &seen_as, &pd);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const dnnl_memory_desc_t src = cpu_query_md(pd, dnnl_query_src_md), weights = cpu_query_md(pd, dnnl_query_weights_md);
+    const dnnl_memory_desc_t dst = cpu_query_md(pd, dnnl_query_dst_md);
+    status = weights_tensor(b, node->inputs[1], &seen_as, &weights, &args[1].tensor);
+    if (status == LEAT_OK && bias != NULL) {
+        status = cpu_plain(b, node->inputs[2], &args[3].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = conv_tensors(b, line, &src, &dst, &args[0].tensor, &args[2].tensor, &output);
+    }
+    if (status != LEAT_OK) {
+        (void)dnnl_primitive_desc_destroy(pd);
+        return status;
+    }
+    status = cpu_add_primitive(b, pd, args, bias != NULL ? 4 : 3);
+    if (status == LEAT_OK) {
+        cpu_set_output(b, 0, output);
+    }
+    return status;
+}
+
+/* ---- Pooling ---------------------------------------------------------------------------------------- */
+
 /* args: source, and the result, which becomes a new tensor in the layout that the primitive wants, of the source's scale. */
 static enum leat_status
 add_with_result(struct cpu_builder *b, const_dnnl_op_desc_t operation, struct cpu_arg args[2])
@@ -463,6 +603,8 @@ cpu_lower_global_pool(struct cpu_builder *b)
     return add_pool(b, &geometry, b->node->op->kind == LEAT_OP_GLOBAL_MAX_POOL ? dnnl_pooling_max
                                                                                 : dnnl_pooling_avg_exclude_padding);
 }
+
+/* ---- Enlarging -------------------------------------------------------------------------------------- */
 
 /* Each pixel becomes several equal ones: what the nearest one is, all conventions agree on then, but those that count from corners. */
 static bool

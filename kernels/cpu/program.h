@@ -338,6 +338,7 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_scale(struct cpu_builder *b, uint32_t
 /* The node is a 1x1 convolution of which a depthwise one makes the only use: they are lowered together, as the latter. */
 bool cpu_expansion_waits(const struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_expansion(struct cpu_builder *b, const struct leat_node *points);
+LEAT_MUST_CHECK enum leat_status cpu_lower_conv_transpose(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_pool(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_global_pool(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_resize(struct cpu_builder *b);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/cpu/inspect.h"
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
@@ -67,9 +68,9 @@ near(float have, float want, float tolerance)
     return isnan(want) ? isnan(have) != 0 : isinf(want) ? have == want : fabsf(have - want) <= tolerance * (1 + fabsf(want));
 }
 
-/* The builder's network, of input x and output y; `plain`: what it is left to is the reference function. */
-static void
-check(struct builder *b, struct leat_team *team, enum leat_op_kind kind, bool plain, bool odd, float tolerance)
+/* The builder's network, of input x and output y. True when it is left to the reference function. */
+static bool
+check(struct builder *b, struct leat_team *team, enum leat_op_kind kind, bool odd, float tolerance)
 {
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
     struct leat_model_source source = {.infos = infos};
@@ -92,13 +93,14 @@ check(struct builder *b, struct leat_team *team, enum leat_op_kind kind, bool pl
             EXPECT(!"the reference backend's answer");
         }
     }
-    EXPECT((count_plain_loops(graph, kind) > 0) == plain);
+    const bool plain = count_plain_loops(graph, kind) > 0;
     free(x);
     free(want);
     free(have);
     free(shared);
     leat_graph_destroy(graph);
     builder_fini(b);
+    return plain;
 }
 
 /* ---- Reductions ------------------------------------------------------------------------------------- */
@@ -136,7 +138,7 @@ test_reduction(struct leat_team *team, uint32_t round)
     Onnx__NodeProto *node = builder_node(&b, rows[row].name, "x", "y");
     (void)builder_ints(&b, node, "axes", axes, count);
     (void)builder_int(&b, node, "keepdims", between(0, 1));
-    check(&b, team, rows[row].kind, !reduces, round % 3 == 0, row < 2 ? 0 : 1e-5f);
+    EXPECT(check(&b, team, rows[row].kind, round % 3 == 0, row < 2 ? 0 : 1e-5f) == !reduces);
 }
 
 /* More terms than floats can add up one by one: of rows, and of two columns side by side. */
@@ -171,10 +173,123 @@ test_long_sums(void)
     }
 }
 
+/* ---- Transposed convolutions ------------------------------------------------------------------------ */
+
+/* One, with 1 to 3 spatial axes. True when it is left to the reference function. */
+static bool
+test_transposed(struct leat_team *team, uint32_t round)
+{
+    static const char *const auto_pads[] = {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"};
+    const size_t rank = (size_t)between(1, between(0, 4) == 0 ? 3 : 2);
+    const bool depthwise = between(0, 4) == 0, computed = between(0, 4) == 0, bias = between(0, 1) != 0;
+    const int64_t groups = between(0, 2) == 0 || depthwise ? between(1, depthwise ? 40 : 4) : 1;
+    const int64_t group_inputs = depthwise ? 1 : between(1, between(0, 2) == 0 ? 40 : 9), group_outputs = depthwise ? 1 : between(1, 20);
+    const char *auto_pad = auto_pads[between(0, 3) == 0 ? between(1, 3) : 0];
+    int64_t dims[5] = {-1, groups * group_inputs}, w[5] = {groups * group_inputs, group_outputs};
+    int64_t strides[3], dilations[3], pads[6], extra[3], shape[3];
+    size_t taps = (size_t)(w[0] * w[1]);
+    struct builder b;
+
+    for (size_t d = 0; d < rank; d++) {
+        dims[2 + d] = between(1, rank == 3 ? 5 : 13);
+        w[2 + d] = between(1, 5);
+        strides[d] = between(1, 4);
+        dilations[d] = between(0, 2) == 0 ? between(1, 3) : 1;
+        const int64_t reach = (w[2 + d] - 1) * dilations[d] + 1, full = (dims[2 + d] - 1) * strides[d] + reach;
+        pads[d] = between(0, 1) != 0 ? between(0, reach - 1) : 0;
+        pads[rank + d] = between(0, 1) != 0 ? between(0, reach - 1) : 0;
+        extra[d] = between(0, 2) == 0 ? between(0, strides[d] - 1) : 0;
+        while (pads[d] + pads[rank + d] >= full) {
+            pads[d] /= 2;
+            pads[rank + d] /= 2;
+        }
+        shape[d] = between(1, full + 2 * strides[d]);
+        taps *= (size_t)w[2 + d];
+    }
+    float *weights = numbers(taps, false), *shifts = numbers((size_t)(groups * group_outputs), false);
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, dims, 2 + rank);
+    (void)builder_constant(&b, "w", ONNX_F32, weights, w, 2 + rank);
+    (void)builder_constant(&b, "shifts", ONNX_F32, shifts, DIMS(groups * group_outputs));
+    if (computed) {
+        (void)builder_node(&b, "Identity", "w", "weights");
+    }
+    const char *inputs = computed ? (bias ? "x weights shifts" : "x weights") : bias ? "x w shifts" : "x w";
+    Onnx__NodeProto *node = builder_node(&b, "ConvTranspose", inputs, "y");
+    (void)builder_ints(&b, node, "strides", strides, rank);
+    (void)builder_ints(&b, node, "dilations", dilations, rank);
+    (void)builder_int(&b, node, "group", groups);
+    (void)builder_string(&b, node, "auto_pad", auto_pad);
+    if (strcmp(auto_pad, "NOTSET") == 0) {
+        (void)builder_ints(&b, node, "pads", pads, 2 * rank);
+        (void)builder_ints(&b, node, "output_padding", extra, rank);
+    }
+    if (round % 5 == 0 && strcmp(auto_pad, "VALID") != 0) {
+        (void)builder_ints(&b, node, "output_shape", shape, rank);
+    }
+    const bool plain = check(&b, team, LEAT_OP_CONV_TRANSPOSE, false, 1e-4f);
+    free(weights);
+    free(shifts);
+    return plain;
+}
+
+/* With weights that all programs of a model share. */
+static void
+test_upsampling(struct leat_team *team)
+{
+    float *weights = numbers((size_t)32 * 16 * 4 * 4, false);
+    struct builder b;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(-1, 32, 24, 20));
+    (void)builder_constant(&b, "w", ONNX_F32, weights, DIMS(32, 16, 4, 4));
+    Onnx__NodeProto *node = builder_node(&b, "ConvTranspose", "x w", "y");
+    (void)builder_ints(&b, node, "strides", DIMS(2, 2));
+    (void)builder_ints(&b, node, "pads", DIMS(1, 1, 1, 1));
+    const bool plain = check(&b, team, LEAT_OP_CONV_TRANSPOSE, false, 1e-4f);
+#if defined(__x86_64__)
+    EXPECT(!plain);
+#else
+    (void)plain;
+#endif
+    free(weights);
+}
+
+/* By channels along one axis: not on oneDNN's gemm, which locks. */
+static void
+test_line(void)
+{
+#if defined(__x86_64__)
+    float *weights = numbers((size_t)32 * 4, false);
+    struct leat_inspection *inspection;
+    struct leat_inspection_step step;
+    struct builder b;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(2, 32, 24));
+    (void)builder_constant(&b, "w", ONNX_F32, weights, DIMS(32, 1, 4));
+    Onnx__NodeProto *node = builder_node(&b, "ConvTranspose", "x w", "y");
+    (void)builder_ints(&b, node, "strides", DIMS(2));
+    (void)builder_int(&b, node, "group", 32);
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    EXPECT(leat_inspection_create(graph, LEAT_PRECISION_F32, 1, 1, &inspection) == LEAT_OK);
+    for (uint32_t s = 0; s < leat_inspection_step_count(inspection); s++) {
+        leat_inspection_step(inspection, s, &step);
+        EXPECT(strstr(step.kernel, "gemm") == NULL && strcmp(step.kernel, "reference") != 0);
+    }
+    leat_inspection_destroy(inspection);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+    free(weights);
+#endif
+}
+
 int
 main(void)
 {
     struct leat_team *team;
+    uint32_t plain = 0;
 
     leat_test_init();
     random_state = leat_test_seed;
@@ -183,6 +298,14 @@ main(void)
         test_reduction(team, round);
     }
     test_long_sums();
+    for (uint32_t round = 0; round < 3 * ROUNDS; round++) {
+        plain += test_transposed(team, round);
+    }
+#if defined(__x86_64__)
+    EXPECT(plain < ROUNDS); /* of three times as many: padding, or what nothing reaches, is long */
+#endif
+    test_upsampling(team);
+    test_line();
     leat_team_destroy(team);
     return 0;
 }
