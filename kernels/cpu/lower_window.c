@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolution, also transposed, pooling, enlarging and batch normalisation. oneDNN chooses the layouts of their activations. */
+#include <math.h>
 #include <string.h>
 
 #include "base/align.h"
@@ -627,6 +628,27 @@ repeats_pixels(const struct leat_resize *resize, const struct leat_value *x, con
     return true;
 }
 
+/*
+ * Between the nearest two pixels along each axis, whose places count from centres: oneDNN's rule, whose scales are those of the sizes.
+ * Where one pixel is left, what PyTorch's convention says of its place is another one.
+ */
+static bool
+mixes_pixels(const struct leat_resize *resize, const struct leat_value *x, const struct leat_value *y)
+{
+    if (resize->mode != LEAT_RESIZE_LINEAR || resize->exclude_outside || x->rank < 3 || x->rank > 5 ||
+        (resize->place != LEAT_PLACE_HALF_PIXEL && resize->place != LEAT_PLACE_PYTORCH_HALF_PIXEL)) {
+        return false;
+    }
+    for (uint32_t d = 0; d < x->rank; d++) {
+        const double given = resize->scale[d] * (double)x->dims[d];
+        if (fabs(given - (double)y->dims[d]) > 1e-6 * (double)y->dims[d] || (d < 2 && x->dims[d] != y->dims[d]) ||
+            (resize->place == LEAT_PLACE_PYTORCH_HALF_PIXEL && y->dims[d] == 1 && x->dims[d] != 1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 enum leat_status
 cpu_lower_resize(struct cpu_builder *b)
 {
@@ -643,7 +665,8 @@ cpu_lower_resize(struct cpu_builder *b)
     if (status != LEAT_OK) {
         return status;
     }
-    if (!known || !repeats_pixels(&resize, x, y)) {
+    const bool repeats = known && repeats_pixels(&resize, x, y);
+    if (!repeats && (!known || !mixes_pixels(&resize, x, y))) {
         return LEAT_AGAIN;
     }
     status = cpu_best(b, b->node->inputs[0], &args[0].tensor);
@@ -653,7 +676,8 @@ cpu_lower_resize(struct cpu_builder *b)
     const dnnl_memory_desc_t src = b->program->tensors[args[0].tensor].md;
     const dnnl_memory_desc_t any_y = cpu_any_md(y->dims, y->rank, src.data_type);
     status = CPU_TRY(b, "resampling", dnnl_resampling_forward_desc_init(&resampling, dnnl_forward_inference,
-                                                                        dnnl_resampling_nearest, NULL, &src, &any_y));
+                                                                        repeats ? dnnl_resampling_nearest : dnnl_resampling_linear,
+                                                                        NULL, &src, &any_y));
     if (status == LEAT_OK) {
         status = add_with_result(b, &resampling, args);
     }

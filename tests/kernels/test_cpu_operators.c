@@ -285,6 +285,52 @@ test_line(void)
 #endif
 }
 
+/* ---- Resizing --------------------------------------------------------------------------------------- */
+
+/* Linearly, by every convention, by sizes or scales, of pixels as they come or as a convolution leaves them. */
+static void
+test_resized(struct leat_team *team, uint32_t round)
+{
+    static const char *const places[] = {"half_pixel", "pytorch_half_pixel", "half_pixel", "asymmetric", "align_corners"};
+    const char *place = places[round % LEAT_COUNT_OF(places)];
+    const size_t rank = (size_t)between(1, 3);
+    const bool by_sizes = between(0, 1) != 0, exclude = between(0, 9) == 0, behind = rank == 2 && between(0, 1) != 0;
+    int64_t dims[5] = {-1, between(1, 20)}, sizes[3], axes[3];
+    float scales[3];
+    bool fits = !exclude && round % LEAT_COUNT_OF(places) < 3, to_one = false;
+    struct builder b;
+
+    for (size_t d = 0; d < rank; d++) {
+        dims[2 + d] = between(1, rank == 3 ? 6 : 20);
+        axes[d] = 2 + (int64_t)d;
+        scales[d] = between(0, 1) != 0 ? (float)between(1, 4) : (float)between(3, 11) / 4.0f;
+        scales[d] = (float)dims[2 + d] * scales[d] < 1 ? 1 : scales[d];
+        sizes[d] = by_sizes ? between(1, 40) : (int64_t)((float)dims[2 + d] * scales[d]);
+        fits = fits && (by_sizes || (float)dims[2 + d] * scales[d] == (float)sizes[d]);
+        to_one = to_one || (sizes[d] == 1 && dims[2 + d] > 1);
+    }
+    float *weights = numbers((size_t)(dims[1] * dims[1]), false);
+    builder_init(&b, 18);
+    (void)builder_input(&b, "x", ONNX_F32, dims, 2 + rank);
+    (void)builder_constant(&b, "w", ONNX_F32, weights, DIMS(dims[1], dims[1], 1, 1));
+    (void)builder_constant(&b, "sizes", ONNX_I64, sizes, DIMS((int64_t)rank));
+    (void)builder_constant(&b, "scales", ONNX_F32, scales, DIMS((int64_t)rank));
+    if (behind) {
+        (void)builder_node(&b, "Conv", "x w", "pixels");
+    }
+    const char *inputs = behind ? (by_sizes ? "pixels - - sizes" : "pixels - scales") : by_sizes ? "x - - sizes" : "x - scales";
+    Onnx__NodeProto *node = builder_node(&b, "Resize", inputs, "y");
+    (void)builder_ints(&b, node, "axes", axes, rank);
+    (void)builder_string(&b, node, "mode", "linear");
+    (void)builder_string(&b, node, "coordinate_transformation_mode", place);
+    (void)builder_int(&b, node, "exclude_outside", exclude);
+    if (strcmp(place, "pytorch_half_pixel") == 0) {
+        fits = fits && !to_one;
+    }
+    EXPECT(check(&b, team, LEAT_OP_RESIZE, false, 1e-4f) == !fits);
+    free(weights);
+}
+
 int
 main(void)
 {
@@ -306,6 +352,9 @@ main(void)
 #endif
     test_upsampling(team);
     test_line();
+    for (uint32_t round = 0; round < 2 * ROUNDS; round++) {
+        test_resized(team, round);
+    }
     leat_team_destroy(team);
     return 0;
 }
