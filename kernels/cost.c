@@ -334,12 +334,11 @@ graph_in(const struct leat_graph *graph, const struct leat_node *node, uint32_t 
     return runs ? attribute->graph : NULL;
 }
 
-/* Products that no backend has but as plain loops. */
+/* Products that no backend has but as plain loops; of Einsums those that are left by the passes. */
 static bool
 multiplies_slowly(enum leat_op_kind kind)
 {
-    return kind == LEAT_OP_CONV_TRANSPOSE || kind == LEAT_OP_DET || kind == LEAT_OP_DFT || kind == LEAT_OP_EINSUM ||
-           kind == LEAT_OP_STFT;
+    return kind == LEAT_OP_DET || kind == LEAT_OP_DFT || kind == LEAT_OP_EINSUM || kind == LEAT_OP_STFT;
 }
 
 /*
