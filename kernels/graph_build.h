@@ -118,18 +118,27 @@ LEAT_MUST_CHECK enum leat_status leat_graph_infer_mixing(struct leat_graph *grap
                                                          bool *ret_mixes_items);
 
 /*
- * Infers all shapes in order and computes the nodes whose inputs are all constant, where that is cheap, and unrolls
- * what that decides; values keep their indices. A failure leaves a graph that is fit for leat_graph_destroy() only.
+ * Infers all shapes in order and computes the nodes whose inputs are all constant, where that is cheap, and those that are
+ * known though not all of their inputs are (kernels/entries.h), and unrolls what that decides; values keep their indices. A failure leaves a graph that is fit for leat_graph_destroy() only.
  */
 LEAT_MUST_CHECK enum leat_status leat_graph_fold(struct leat_graph *graph, bool *ret_changed);
 
-/* The same for the nodes from `first` on. `data` has room for a pointer per value; its contents are of no use. */
-LEAT_MUST_CHECK enum leat_status leat_graph_fold_from(struct leat_graph *graph, uint32_t first, void **data,
+/* What folding notes of each value; all zero: there is no room yet. leat_folding_fini() frees it, whatever became of init. */
+struct leat_folding {
+    uint32_t count;
+    void **data;        /* contents are of no use */
+    uint32_t *producer; /* node index, or UINT32_MAX */
+};
+LEAT_MUST_CHECK enum leat_status leat_folding_init(struct leat_folding *folding, uint32_t count);
+void leat_folding_fini(struct leat_folding *folding);
+
+/* The same for the nodes from `first` on; those before went through it with the same `folding`, which has room for all values. */
+LEAT_MUST_CHECK enum leat_status leat_graph_fold_from(struct leat_graph *graph, uint32_t first, struct leat_folding *folding,
                                                       bool *ret_changed);
 
 /*
  * Computes a node of one output, if its inputs are constants and what memory is left allows it: then the node is to go.
- * `data` as above.
+ * `data` has room for a pointer per value; its contents are of no use.
  */
 LEAT_MUST_CHECK enum leat_status leat_graph_fold_node(struct leat_graph *graph, const struct leat_node *node, void **data,
                                                       bool *ret_folded);

@@ -6,7 +6,7 @@
 #include "kernels/passes/passes.h"
 
 const struct leat_pass leat_passes[] = {
-    {"fold-constants", "compute nodes whose inputs are all constant", leat_pass_fold_constants},
+    {"fold-constants", "compute nodes whose inputs are all constant, and sizes that are known", leat_pass_fold_constants},
     {"fold-shapes", "make constants of sizes that are known, and of targets of Reshape that are but for one entry", leat_pass_fold_shapes},
     {"split-einsums", "make products of matrices of Einsums that are such, and of what brings axes into order",
      leat_pass_split_einsums},

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/entries.h"
 #include "kernels/graph_build.h"
 #include "kernels/reference/reference.h"
 
@@ -115,7 +116,58 @@ leat_graph_absorb(struct leat_node *node, const struct leat_graph *graph)
 }
 
 enum leat_status
-leat_graph_fold_from(struct leat_graph *graph, uint32_t first, void **data, bool *ret_changed)
+leat_folding_init(struct leat_folding *folding, uint32_t count)
+{
+    folding->count = count;
+    folding->data = calloc((size_t)count + 1, sizeof(*folding->data));
+    folding->producer = malloc(((size_t)count + 1) * sizeof(*folding->producer));
+    if (folding->data == NULL || folding->producer == NULL) {
+        leat_folding_fini(folding);
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to fold constants");
+    }
+    memset(folding->producer, 0xff, ((size_t)count + 1) * sizeof(*folding->producer));
+    return LEAT_OK;
+}
+
+void
+leat_folding_fini(struct leat_folding *folding)
+{
+    free(folding->data);
+    free(folding->producer);
+    *folding = (struct leat_folding){0};
+}
+
+static void
+note_outputs(const struct leat_node *node, uint32_t n, uint32_t *producer)
+{
+    for (uint32_t o = 0; o < node->output_count; o++) {
+        if (node->outputs[o] != LEAT_VALUE_NONE) {
+            producer[node->outputs[o]] = n;
+        }
+    }
+}
+
+/* An inferred node that is computed is to go. */
+static enum leat_status
+fold_inferred(struct leat_graph *graph, uint32_t n, struct leat_folding *folding, bool *ret_folded)
+{
+    const struct leat_node *node = &graph->nodes[n];
+    enum leat_status status = LEAT_OK;
+
+    *ret_folded = false;
+    if ((node->op->flags & LEAT_OP_FOLDABLE) != 0) {
+        status = leat_graph_fold_node(graph, node, folding->data, ret_folded);
+    }
+    if (status == LEAT_OK && !*ret_folded && !graph->repeats) {
+        const struct leat_producers producers = {.node = folding->producer, .count = folding->count};
+        note_outputs(node, n, folding->producer);
+        status = leat_entries_fold(graph, producers, node, ret_folded);
+    }
+    return status;
+}
+
+enum leat_status
+leat_graph_fold_from(struct leat_graph *graph, uint32_t first, struct leat_folding *folding, bool *ret_changed)
 {
     enum leat_status status = LEAT_OK;
     uint32_t kept = first;
@@ -126,10 +178,11 @@ leat_graph_fold_from(struct leat_graph *graph, uint32_t first, void **data, bool
             leat_graph_absorb(&graph->nodes[n], graph);
             status = leat_graph_infer_node(graph, &graph->nodes[n]);
         }
-        if (status == LEAT_OK && (graph->nodes[n].op->flags & LEAT_OP_FOLDABLE) != 0) {
-            status = leat_graph_fold_node(graph, &graph->nodes[n], data, &folded);
+        if (status == LEAT_OK) {
+            status = fold_inferred(graph, n, folding, &folded);
         }
         if (!folded) {
+            note_outputs(&graph->nodes[n], kept, folding->producer);
             graph->nodes[kept++] = graph->nodes[n];
         }
     }
@@ -141,12 +194,13 @@ leat_graph_fold_from(struct leat_graph *graph, uint32_t first, void **data, bool
 static enum leat_status
 fold_once(struct leat_graph *graph, bool *ret_changed)
 {
-    void **data = calloc((size_t)graph->value_count + 1, sizeof(*data));
-    if (data == NULL) {
-        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to fold constants");
+    struct leat_folding folding = {0};
+
+    enum leat_status status = leat_folding_init(&folding, graph->value_count);
+    if (status == LEAT_OK) {
+        status = leat_graph_fold_from(graph, 0, &folding, ret_changed);
     }
-    const enum leat_status status = leat_graph_fold_from(graph, 0, data, ret_changed);
-    free(data);
+    leat_folding_fini(&folding);
     return status;
 }
 

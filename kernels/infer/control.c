@@ -210,6 +210,7 @@ infer_inner(const struct leat_graph *graph, const struct leat_node *node, struct
         give(inner, i, &shape);
     }
     inner->items = graph->items;
+    inner->repeats = graph->repeats || node->op->kind != LEAT_OP_IF;
     enum leat_status status = leat_graph_fold(inner, &changed);
     for (uint32_t n = 0; n < inner->node_count && status == LEAT_OK; n++) {
         status = leat_graph_infer_mixing(inner, &inner->nodes[n], mixes_items);
@@ -233,10 +234,11 @@ declared_inputs(const struct leat_node *node, const char *name, const struct lea
 
 /* What either branch may yield; `is_bound` where only the size is open. */
 static enum leat_status
-join(const struct leat_node *node, const struct leat_shape *other, struct leat_shape *out)
+join(const struct leat_node *node, const char *condition, const struct leat_shape *other, struct leat_shape *out)
 {
     if (other->dtype != out->dtype || other->rank != out->rank) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "its branches yield different types or ranks");
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
+                              "its branches yield different types or ranks, and '%.64s' is not known before a run", condition);
     }
     for (uint32_t d = 0; d < out->rank; d++) {
         if (out->dims[d] == other->dims[d]) {
@@ -282,7 +284,7 @@ LEAT_INFER_FUNCTION(if)
             if (first) {
                 outputs[o] = shape;
             } else {
-                status = join(node, &shape, &outputs[o]);
+                status = join(node, leat_node_input(graph, node, 0)->name, &shape, &outputs[o]);
             }
         }
         first = false;

@@ -617,26 +617,31 @@ resolve_names(struct importer *importer, const Onnx__NodeProto *proto)
 
 /*
  * A rank can depend on numbers that the file computes from constants. They are computed only where a shape
- * cannot be inferred otherwise, and every node once.
+ * cannot be inferred otherwise, and every node once. In front of graphs inside a node they always are: the branch that never
+ * runs may not even fit.
  */
 static enum leat_status
 infer_last(struct importer *importer)
 {
     struct leat_graph *graph = importer->graph;
+    struct leat_node *node = &graph->nodes[graph->node_count - 1];
+    enum leat_status status = LEAT_OK;
     bool changed;
 
-    enum leat_status status = leat_graph_infer_node(graph, &graph->nodes[graph->node_count - 1]);
-    if (status != LEAT_ERR_UNSUPPORTED) {
-        return status;
+    if (!leat_node_has_graphs(node)) {
+        status = leat_graph_infer_node(graph, node);
+        if (status != LEAT_ERR_UNSUPPORTED) {
+            return status;
+        }
+        status = LEAT_OK;
     }
-    if (importer->data == NULL) {
-        importer->data = calloc(LEAT_GRAPH_VALUES_MAX, sizeof(*importer->data));
+    if (importer->folding.count == 0) {
+        status = leat_folding_init(&importer->folding, LEAT_GRAPH_VALUES_MAX);
     }
-    if (importer->data == NULL) {
-        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to fold constants");
+    if (status == LEAT_OK) {
+        status = leat_graph_fold_from(graph, importer->folded, &importer->folding, &changed);
+        importer->folded = graph->node_count;
     }
-    status = leat_graph_fold_from(graph, importer->folded, importer->data, &changed);
-    importer->folded = graph->node_count;
     return status;
 }
 
@@ -778,7 +783,7 @@ static void
 importer_fini(struct importer *importer)
 {
     leat_onnx_names_fini(importer);
-    free(importer->data);
+    leat_folding_fini(&importer->folding);
     free(importer->halves);
     free(importer->captures);
 }

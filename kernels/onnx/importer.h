@@ -49,8 +49,8 @@ struct importer {
     uint32_t *order; /* node indices of the file, producers first */
     uint32_t *lists; /* room for the inputs and outputs of one node */
     const char *batch; /* what the file calls the batch; "": nothing */
-    void **data;     /* of leat_graph_fold_from(); NULL until it is needed */
-    uint32_t folded; /* nodes of the graph that are as far folded as they can be */
+    struct leat_folding folding; /* all zero until it is needed */
+    uint32_t folded;             /* nodes of the graph that are as far folded as they can be */
     struct half *halves; /* [LEAT_GRAPH_VALUES_MAX]; NULL until one is needed. Not of an inner graph */
     struct capture *captures; /* [LEAT_ONNX_CAPTURES_MAX], of an inner graph */
     uint32_t capture_count;

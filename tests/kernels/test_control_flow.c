@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     If, Loop and Scan do what ONNX says, whether constants decide (they are unrolled) or payload does (they run as graphs
+ * Goal     If, Loop and Scan do what ONNX says, whether constants or known sizes decide (they are unrolled) or payload does (they run as graphs
  *          inside a node), with values of the graphs around, in every backend; counts and conditions of any kind fail a batch
  *          at the most.
  */
@@ -143,6 +143,159 @@ test_if_of_sizes(void)
     builder_fini(&b);
 }
 
+/* What computes condition c of x's sizes; `one`, `zero`, `two` are scalars, `ones` and so on vectors of one element. */
+struct step {
+    const char *op, *inputs, *output;
+    int64_t number; /* of axis or to */
+};
+
+/* y = c ? -(x without axis 1) : x + x */
+static void
+build_squeeze(struct builder *b, struct builder *then_graph, struct builder *else_graph, const int64_t *dims, size_t rank,
+              const struct step *steps)
+{
+    static const int64_t numbers[] = {0, 1, 2, 100};
+    static const char *const scalars[] = {"zero", "one", "two", "beyond"}, *const vectors[] = {"zeros", "ones", "twos", "many"};
+
+    builder_init(then_graph, 13);
+    (void)builder_node(then_graph, "Squeeze", "x ones", "s");
+    (void)builder_node(then_graph, "Neg", "s", "t");
+    builder_output(then_graph, "t");
+    builder_init(else_graph, 13);
+    (void)builder_node(else_graph, "Add", "x x", "e");
+    builder_output(else_graph, "e");
+    builder_init(b, 13);
+    (void)builder_input(b, "x", ONNX_F32, dims, rank);
+    for (size_t i = 0; i < LEAT_COUNT_OF(numbers); i++) {
+        (void)builder_constant(b, scalars[i], ONNX_I64, &numbers[i], NULL, 0);
+        (void)builder_constant(b, vectors[i], ONNX_I64, &numbers[i], DIMS(1));
+    }
+    for (const struct step *step = steps; step->op != NULL; step++) {
+        Onnx__NodeProto *node = builder_node(b, step->op, step->inputs, step->output);
+        if (strcmp(step->op, "Concat") == 0 || strcmp(step->op, "Cast") == 0) {
+            (void)builder_int(b, node, step->op[1] == 'o' ? "axis" : "to", step->number);
+        }
+    }
+    Onnx__NodeProto *node = builder_node(b, "If", "c", "y");
+    builder_graph(b, node, "then_branch", then_graph);
+    builder_graph(b, node, "else_branch", else_graph);
+    builder_output(b, "y");
+}
+
+/* The graph of sizes that are known now runs on three items as the branch says. */
+static void
+expect_branch(const struct leat_graph *graph, bool squeezed)
+{
+    struct leat_graph *concrete = NULL;
+    float x[3 * 3 * 4], y[3 * 3 * 4];
+
+    EXPECT(leat_graph_check(graph) == LEAT_OK && control_nodes(graph) == 0);
+    const struct leat_value *output = &graph->values[graph->outputs[0]];
+    EXPECT(output->rank == (squeezed ? 2 : 3) && output->dims[0] == LEAT_DIM_BATCH);
+    EXPECT(leat_graph_specialise(graph, 3, &concrete) == LEAT_OK);
+    const size_t count = leat_value_elements(&concrete->values[concrete->inputs[0]]);
+    for (size_t i = 0; i < count; i++) {
+        x[i] = (float)i + 1;
+    }
+    for (size_t k = 0; k < backend_count; k++) {
+        const void *inputs[1] = {x};
+        void *outputs[1] = {y};
+        struct loaded loaded;
+        load(backends[k], concrete, &loaded);
+        EXPECT(run(&loaded, inputs, outputs) == LEAT_OK);
+        for (size_t i = 0; i < count; i++) {
+            EXPECT(y[i] == (squeezed ? -x[i] : x[i] + x[i]));
+        }
+        unload(&loaded);
+    }
+    leat_graph_destroy(concrete);
+}
+
+static void
+test_if_of_shape(void)
+{
+    static const struct step ways[][8] = {
+        {{"Shape", "x", "s", 0}, {"Gather", "s one", "d", 0}, {"Equal", "d one", "c", 0}},
+        {{"Shape", "x", "s", 0}, {"Gather", "s ones", "d", 0}, {"Equal", "d ones", "c", 0}},
+        {{"Shape", "x", "s", 0}, {"Slice", "s ones twos zeros", "d", 0}, {"Squeeze", "d zeros", "e", 0}, {"Less", "e two", "c", 0}},
+        {{"Shape", "x", "s", 0}, {"Cast", "s", "n", ONNX_I32}, {"Cast", "n", "w", ONNX_I64}, {"Gather", "w one", "d", 0}, {"Greater", "two d", "c", 0}},
+        {{"Shape", "x", "s", 0}, {"Gather", "s one", "d", 0}, {"Unsqueeze", "d zeros", "u", 0}, {"Shape", "x", "s2", 0}, {"Concat", "u s2", "l", 0}, {"Gather", "l zero", "e", 0}, {"Equal", "e one", "c", 0}},
+        {{"Shape", "x", "s", 0}, {"Mul", "s two", "m", 0}, {"Sub", "m one", "n", 0}, {"Gather", "n one", "d", 0}, {"Equal", "d one", "c", 0}},
+        {{"Shape", "x", "s", 0}, {"Equal", "s one", "f", 0}, {"Cast", "f", "g", ONNX_I64}, {"Gather", "g one", "d", 0}, {"Cast", "d", "c", ONNX_BOOL}},
+        {{"Shape", "x", "s", 0}, {"Gather", "s one", "d", 0}, {"Greater", "d one", "g", 0}, {"Not", "g", "n", 0}, {"Gather", "s two", "l", 0}, {"Less", "l zero", "f", 0}, {"Or", "n f", "c", 0}},
+    };
+    for (size_t w = 0; w < LEAT_COUNT_OF(ways); w++) {
+        for (int64_t size = 1; size <= 3; size += 2) { /* of 3, the branch for 1 does not even fit */
+            struct builder b, inner[2];
+            build_squeeze(&b, &inner[0], &inner[1], DIMS(-1, size, 4), ways[w]);
+            struct leat_graph *graph = import_graph(&b);
+            expect_branch(graph, size == 1);
+            leat_graph_destroy(graph);
+            for (int i = 0; i < 2; i++) {
+                builder_fini(&inner[i]);
+            }
+            builder_fini(&b);
+        }
+    }
+}
+
+/* What a batch, a free dimension, payload or an index out of range decides is not known. */
+static void
+test_if_of_free_shape(void)
+{
+    static const struct step ways[][12] = {
+        {{"Shape", "x", "s", 0}, {"Gather", "s zero", "d", 0}, {"Equal", "d one", "c", 0}},
+        {{"Shape", "x", "s", 0}, {"Gather", "s two", "d", 0}, {"Equal", "d one", "c", 0}},
+        {{"Shape", "x", "s", 0}, {"Gather", "s beyond", "d", 0}, {"Equal", "d one", "c", 0}},
+        {{"Shape", "x", "s", 0}, {"Gather", "s one", "d", 0}, {"Div", "d zero", "q", 0}, {"Equal", "q one", "c", 0}},
+        {{"Shape", "x", "s", 0}, {"Gather", "s one", "d", 0}, {"Equal", "d one", "e", 0}, {"Gather", "s zero", "n", 0}, {"Equal", "n one", "f", 0}, {"And", "e f", "c", 0}},
+        {{"Shape", "x", "s", 0}, {"NonZero", "s", "at", 0}, {"Shape", "at", "n", 0}, {"Gather", "n one", "d", 0}, {"Equal", "d one", "c", 0}},
+        /* 10^12 of 32 bits wraps around */
+        {{"Shape", "x", "s", 0}, {"Cast", "s", "n", ONNX_I32}, {"Cast", "beyond", "h", ONNX_I32}, {"Mul", "h h", "h2", 0}, {"Mul", "h2 h2", "h4", 0}, {"Mul", "n h4", "p", 0}, {"Mul", "p h2", "q", 0}, {"Cast", "q", "w", ONNX_I64}, {"Greater", "w zero", "f", 0}, {"Gather", "f one", "c", 0}},
+    };
+    static const char both[] = "node 'y' (operator If): its branches yield different types or ranks, and 'c' is not known before a run";
+    static const char *const texts[] = {both, both, both, "(operator Div)", both, "depends on tensor contents", both};
+    for (size_t w = 0; w < LEAT_COUNT_OF(ways); w++) {
+        struct leat_graph *graph = NULL;
+        struct builder b, inner[2];
+        build_squeeze(&b, &inner[0], &inner[1], DIMS(-1, 1, -2), ways[w]);
+        EXPECT(builder_import(&b, &graph) == (w == 3 ? LEAT_ERR_SHAPE : LEAT_ERR_UNSUPPORTED) && graph == NULL);
+        if (strstr(leat_error_text(), texts[w]) == NULL) {
+            (void)fprintf(stderr, "way %zu: \"%s\"\n", w, leat_error_text());
+        }
+        EXPECT(strstr(leat_error_text(), texts[w]) != NULL);
+        for (int i = 0; i < 2; i++) {
+            builder_fini(&inner[i]);
+        }
+        builder_fini(&b);
+    }
+}
+
+/* A first dimension of 1 in the file is a number as others: the graph never has more, and is run for one item at a time. */
+static void
+test_if_of_one_item(void)
+{
+    static const struct step steps[] = {{"Shape", "x", "s", 0}, {"Gather", "s zero", "d", 0}, {"Equal", "d one", "c", 0}, {NULL, NULL, NULL, 0}};
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    struct leat_graph *concrete = NULL;
+    struct builder b, inner[2];
+    uint32_t inputs, outputs;
+
+    build_squeeze(&b, &inner[0], &inner[1], DIMS(1, 1, 4), steps);
+    struct leat_graph *graph = import_graph(&b);
+    EXPECT(control_nodes(graph) == 0 && graph->values[graph->outputs[0]].rank == 2);
+    EXPECT(leat_graph_signature(graph, infos, &inputs, &outputs) == LEAT_ERR_UNSUPPORTED);
+    EXPECT(leat_graph_signature_of_one(graph, infos, &inputs, &outputs) == LEAT_OK);
+    EXPECT(leat_graph_specialise(graph, 5, &concrete) == LEAT_OK);
+    EXPECT(concrete->values[concrete->inputs[0]].dims[0] == 1);
+    leat_graph_destroy(concrete);
+    leat_graph_destroy(graph);
+    for (int i = 0; i < 2; i++) {
+        builder_fini(&inner[i]);
+    }
+    builder_fini(&b);
+}
+
 /* ---- Loop ----------------------------------------------------------------------------------------------------- */
 
 /* a, b = b, a + b + late; the node that computes `late` stands behind the loop in the file. `count` NULL: payload. */
@@ -263,6 +416,56 @@ test_loop_while(void)
         }
     }
     free(scratch);
+    leat_graph_destroy(concrete);
+    leat_graph_destroy(graph);
+    builder_fini(&body);
+    builder_fini(&b);
+}
+
+/* A state that grows by a free dimension: its size is another in each iteration, though that of the first is known. */
+static void
+test_loop_of_sizes(void)
+{
+    static const struct leat_dim_value three = {.name = "D3", .value = 3};
+    static const int64_t trips[1] = {2}, second[1] = {1};
+    const float x[1] = {0}, v[3] = {1, 2, 3};
+    struct leat_graph *concrete = NULL;
+    struct builder b, body;
+    float end[7], sizes[2];
+
+    builder_init(&body, 13);
+    (void)builder_input(&body, "i", ONNX_I64, NULL, 0);
+    (void)builder_input(&body, "go", ONNX_BOOL, NULL, 0);
+    (void)builder_input(&body, "s", ONNX_F32, DIMS(-1, 1));
+    (void)builder_int(&body, builder_node(&body, "Concat", "s v", "s2"), "axis", 1);
+    (void)builder_node(&body, "Shape", "s", "shape");
+    (void)builder_node(&body, "Gather", "shape second", "size");
+    (void)builder_int(&body, builder_node(&body, "Cast", "size", "f"), "to", ONNX_F32);
+    (void)builder_node(&body, "Identity", "go", "go_on");
+    builder_output(&body, "go_on");
+    builder_output(&body, "s2");
+    builder_output(&body, "f");
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(-1, 1));
+    (void)builder_input(&b, "v", ONNX_F32, DIMS(-1, -3));
+    (void)builder_constant(&b, "n", ONNX_I64, trips, NULL, 0);
+    (void)builder_constant(&b, "second", ONNX_I64, second, NULL, 0);
+    Onnx__NodeProto *node = builder_node(&b, "Loop", "n - x", "end sizes");
+    builder_graph(&b, node, "body", &body);
+    builder_output(&b, "end");
+    builder_output(&b, "sizes");
+    struct leat_graph *graph = import_graph(&b);
+    EXPECT(leat_graph_bind(graph, &three, 1) == LEAT_OK && leat_graph_specialise(graph, 1, &concrete) == LEAT_OK);
+    for (size_t i = 0; i < backend_count; i++) {
+        const void *inputs[2] = {x, v};
+        void *outputs[2] = {end, sizes};
+        struct loaded loaded;
+        load(backends[i], concrete, &loaded);
+        EXPECT(run(&loaded, inputs, outputs) == LEAT_OK);
+        expect_floats(end, (const float[]){0, 1, 2, 3, 1, 2, 3}, 7, "state");
+        expect_floats(sizes, (const float[]){1, 4}, 2, "sizes of a state");
+        unload(&loaded);
+    }
     leat_graph_destroy(concrete);
     leat_graph_destroy(graph);
     builder_fini(&body);
@@ -480,8 +683,12 @@ main(void)
     }
     test_if();
     test_if_of_sizes();
+    test_if_of_shape();
+    test_if_of_free_shape();
+    test_if_of_one_item();
     test_loop_counts();
     test_loop_while();
+    test_loop_of_sizes();
     test_nested();
     for (int form = 0; form < 4; form++) {
         test_scan(1, form % 2 == 1, form / 2 == 1);
