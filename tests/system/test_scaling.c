@@ -202,10 +202,12 @@ start(struct box *box, enum leat_scaling_mode mode, uint32_t workers, uint32_t c
     while (sem_wait(&box->serving) != 0) {
     }
     /* Nobody named a selector: workers that are alike but for their cores have batches. */
+    EXPECT(pthread_mutex_lock(&box->daemon->mutex) == 0);
     for (uint32_t a = 0; a < scaled_count; a++) {
         const struct leat_application *app = leat_daemon_find_application(box->daemon, scaled[a]);
         EXPECT(app == NULL || app->selector->single == box->two_classes);
     }
+    EXPECT(pthread_mutex_unlock(&box->daemon->mutex) == 0);
 }
 
 static void
