@@ -23,7 +23,7 @@
  * which kept times are no longer what a model would take: kernels, passes or plans that make something faster or slower, what
  * models are measured on (kernels/made_inputs.h), how runs are timed and summarised. Then kept models are measured anew.
  */
-#define LEAT_MEASURED_METHOD 1
+#define LEAT_MEASURED_METHOD 2
 
 struct leat_measured_point {
     char worker_class[LEAT_MEASURED_CLASS_BYTES]; /* "*": any */
