@@ -136,7 +136,7 @@ struct leat_graph {
     int64_t items;           /* 0 before specialisation, then the concrete batch */
     uint32_t trips_max;      /* of Loop and Scan, nested ones too, all together in one run; leat_graph_work() goes by it */
     bool batch_named;        /* by whoever imported it: see leat_graph_lead_batch() */
-    bool repeats;            /* inside a Loop or Scan: before specialisation, states' dims may be the first iteration's alone */
+    bool repeats;            /* inside a Loop or Scan: before specialisation, a state's free dims may be the first iteration's alone */
     int64_t opset;           /* LEAT_OPSET_MIN..LEAT_OPSET_MAX; with the name it picks the operator row */
     struct leat_graph_arena *arena; /* private */
 };

@@ -294,6 +294,79 @@ LEAT_INFER_FUNCTION(if)
 
 /* ---- Loop and Scan --------------------------------------------------------------------------------- */
 
+/* The states of a Loop or Scan: where they begin among the body's inputs, which are the node's, and among its outputs. */
+struct states {
+    uint32_t input, output, count;
+};
+
+static void
+give_states(const struct leat_graph *graph, const struct leat_node *node, struct leat_graph *body, const struct states *states)
+{
+    for (uint32_t s = 0; s < states->count; s++) {
+        const struct leat_shape shape = leat_shape_of(leat_node_input(graph, node, states->input + s));
+        give(body, states->input + s, &shape);
+    }
+}
+
+/* Dims that states do not keep become unknown; all of theirs with `all`. False when they keep them. */
+static bool
+loosen(struct leat_graph *body, const struct leat_graph *tried, const struct states *states, bool all)
+{
+    bool changed = false;
+
+    for (uint32_t s = 0; s < states->count; s++) {
+        struct leat_value *before = &body->values[body->inputs[states->input + s]];
+        const struct leat_value *after = &tried->values[tried->outputs[states->output + s]];
+        for (uint32_t d = 0; d < before->rank && d < after->rank; d++) {
+            if (before->dims[d] >= 0 && (all || before->dims[d] != after->dims[d])) {
+                before->dims[d] = LEAT_DIM_UNKNOWN;
+                changed = true;
+            }
+        }
+    }
+    return changed;
+}
+
+/*
+ * As infer_inner(). Before specialisation a state may grow, for the loop may be unrolled: nothing inside may be computed from
+ * a size of the first iteration alone. What is computed once stays, so copies show which sizes the states keep. Three runs for
+ * each level of loops at most: graphs do not lie deep in each other (LEAT_ONNX_DEPTH_MAX).
+ */
+static enum leat_status
+infer_body(const struct leat_graph *graph, const struct leat_node *node, struct leat_graph *body, uint32_t captured,
+           const struct states *states, bool *mixes_items)
+{
+    const uint32_t declared = declared_inputs(node, "body", body);
+    enum leat_status status = LEAT_OK;
+    bool loosened = graph->items == 0;
+
+    for (int round = 0; round < 2 && loosened && status == LEAT_OK; round++) {
+        struct leat_graph *tried = NULL;
+        bool ignored = false;
+        status = leat_graph_copy(body, &tried);
+        if (status == LEAT_OK) {
+            status = infer_inner(graph, node, tried, declared, captured, &ignored);
+            loosened = status == LEAT_OK && loosen(body, tried, states, round > 0);
+            leat_graph_destroy(tried);
+        }
+    }
+    return status == LEAT_OK ? infer_inner(graph, node, body, declared, captured, mixes_items) : status;
+}
+
+/* Of a state: as it is at first, but for dims that it does not keep. */
+static struct leat_shape
+state_shape(const struct leat_graph *graph, const struct leat_node *node, const struct leat_graph *body,
+            const struct states *states, uint32_t s)
+{
+    const struct leat_value *given = &body->values[body->inputs[states->input + s]];
+    struct leat_shape shape = leat_shape_of(leat_node_input(graph, node, states->input + s));
+
+    for (uint32_t d = 0; d < shape.rank; d++) {
+        shape.dims[d] = shape.dims[d] >= 0 ? given->dims[d] : shape.dims[d];
+    }
+    return shape;
+}
+
 /* A state leaves the body as it entered it. */
 static enum leat_status
 check_state(const struct leat_node *node, const struct leat_shape *before, const struct leat_value *after)
@@ -354,7 +427,7 @@ LEAT_INFER_FUNCTION(loop)
         return LEAT_NODE_FAIL(node, LEAT_ERR_PROTO, "it has no count or no condition");
     }
     struct leat_graph *body = leat_node_graph(node, "body", &captured);
-    const uint32_t states = own - 2;
+    const struct states states = {.input = 2, .output = 1, .count = own - 2};
     enum leat_status status = check_inputs(graph, node, 2);
     if (status == LEAT_OK) {
         status = check_scalar(node, leat_node_input(graph, node, 0), LEAT_DTYPE_I64);
@@ -363,18 +436,15 @@ LEAT_INFER_FUNCTION(loop)
         status = check_scalar(node, leat_node_input(graph, node, 1), LEAT_DTYPE_BOOL);
     }
     if (status == LEAT_OK) {
-        status = check_body(node, body, own, 1, states);
+        status = check_body(node, body, own, states.output, states.count);
     }
     if (status != LEAT_OK) {
         return status;
     }
     give(body, 0, &count);
     give(body, 1, &flag);
-    for (uint32_t s = 0; s < states; s++) {
-        const struct leat_shape shape = leat_shape_of(leat_node_input(graph, node, 2 + s));
-        give(body, 2 + s, &shape);
-    }
-    status = infer_inner(graph, node, body, own, captured, mixes_items);
+    give_states(graph, node, body, &states);
+    status = infer_body(graph, node, body, captured, &states, mixes_items);
     if (status == LEAT_OK) {
         status = check_scalar(node, &body->values[body->outputs[0]], LEAT_DTYPE_BOOL);
     }
@@ -386,8 +456,8 @@ LEAT_INFER_FUNCTION(loop)
     status = known ? check_trips(graph, node, trips) : LEAT_OK;
     for (uint32_t o = 0; o < body->output_count - 1 && status == LEAT_OK; o++) {
         const struct leat_value *result = &body->values[body->outputs[1 + o]];
-        struct leat_shape shape = o < states ? leat_shape_of(leat_node_input(graph, node, 2 + o)) : leat_shape_of(result);
-        if (o < states) {
+        struct leat_shape shape = o < states.count ? state_shape(graph, node, body, &states, o) : leat_shape_of(result);
+        if (o < states.count) {
             status = check_state(node, &shape, result);
         } else {
             status = stack(node, result, 0, known ? trips : (int64_t)graph->trips_max, &shape);
@@ -441,31 +511,30 @@ LEAT_INFER_FUNCTION(scan)
         return LEAT_NODE_FAIL(node, LEAT_ERR_PROTO, "num_scan_inputs is %lld of %u inputs", (long long)walked, own);
     }
     struct leat_graph *body = leat_node_graph(node, "body", &captured);
-    const uint32_t states = own - (uint32_t)walked;
+    const struct states states = {.count = own - (uint32_t)walked};
     enum leat_status status = check_inputs(graph, node, 0);
     if (status == LEAT_OK) {
-        status = check_body(node, body, own, 0, states);
+        status = check_body(node, body, own, states.output, states.count);
     }
-    for (uint32_t s = 0; s < states && status == LEAT_OK; s++) {
-        const struct leat_shape shape = leat_shape_of(leat_node_input(graph, node, s));
-        give(body, s, &shape);
+    if (status == LEAT_OK) {
+        give_states(graph, node, body, &states);
     }
     for (uint32_t i = 0; i < (uint32_t)walked && status == LEAT_OK; i++) {
         status = give_slice(graph, node, body, i, &trips, mixes_items);
     }
     if (status == LEAT_OK) {
-        status = infer_inner(graph, node, body, own, captured, mixes_items);
+        status = infer_body(graph, node, body, captured, &states, mixes_items);
     }
     if (status == LEAT_OK && trips >= 0) {
         status = check_trips(graph, node, trips);
     }
     for (uint32_t o = 0; o < body->output_count && status == LEAT_OK; o++) {
         const struct leat_value *result = &body->values[body->outputs[o]];
-        struct leat_shape shape = o < states ? leat_shape_of(leat_node_input(graph, node, o)) : leat_shape_of(result);
+        struct leat_shape shape = o < states.count ? state_shape(graph, node, body, &states, o) : leat_shape_of(result);
         struct leat_scan_walk along = {0};
-        if (o < states) {
+        if (o < states.count) {
             status = check_state(node, &shape, result);
-        } else if (!leat_scan_output(node, o - states, result->rank + 1, &along)) {
+        } else if (!leat_scan_output(node, o - states.count, result->rank + 1, &along)) {
             status = LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "output %u has no such axis or direction", o);
         } else {
             status = stack(node, result, along.axis, trips, &shape);

@@ -422,16 +422,19 @@ test_loop_while(void)
     builder_fini(&b);
 }
 
-/* A state that grows by a free dimension: its size is another in each iteration, though that of the first is known. */
+/*
+ * A state that grows: its size is another in each iteration, though that of the first is known, and so is the one behind the
+ * loop. It grows by a free dimension or a known one; with `known` all of its size is known at first.
+ */
 static void
-test_loop_of_sizes(void)
+check_loop_of_sizes(bool known, int64_t more)
 {
     static const struct leat_dim_value three = {.name = "D3", .value = 3};
     static const int64_t trips[1] = {2}, second[1] = {1};
     const float x[1] = {0}, v[3] = {1, 2, 3};
     struct leat_graph *concrete = NULL;
     struct builder b, body;
-    float end[7], sizes[2];
+    float end[7], sizes[2], last[1];
 
     builder_init(&body, 13);
     (void)builder_input(&body, "i", ONNX_I64, NULL, 0);
@@ -446,30 +449,44 @@ test_loop_of_sizes(void)
     builder_output(&body, "s2");
     builder_output(&body, "f");
     builder_init(&b, 13);
-    (void)builder_input(&b, "x", ONNX_F32, DIMS(-1, 1));
-    (void)builder_input(&b, "v", ONNX_F32, DIMS(-1, -3));
+    (void)builder_input(&b, "x", ONNX_F32, (const int64_t[]){known ? 1 : -1, 1}, 2);
+    (void)builder_input(&b, "v", ONNX_F32, (const int64_t[]){known ? 1 : -1, more}, 2);
     (void)builder_constant(&b, "n", ONNX_I64, trips, NULL, 0);
     (void)builder_constant(&b, "second", ONNX_I64, second, NULL, 0);
     Onnx__NodeProto *node = builder_node(&b, "Loop", "n - x", "end sizes");
     builder_graph(&b, node, "body", &body);
+    (void)builder_node(&b, "Shape", "end", "end_shape");
+    (void)builder_node(&b, "Gather", "end_shape second", "end_size");
+    (void)builder_int(&b, builder_node(&b, "Cast", "end_size", "last"), "to", ONNX_F32);
     builder_output(&b, "end");
     builder_output(&b, "sizes");
+    builder_output(&b, "last");
     struct leat_graph *graph = import_graph(&b);
-    EXPECT(leat_graph_bind(graph, &three, 1) == LEAT_OK && leat_graph_specialise(graph, 1, &concrete) == LEAT_OK);
+    EXPECT(leat_graph_bind(graph, &three, more < 0) == LEAT_OK && leat_graph_specialise(graph, 1, &concrete) == LEAT_OK);
     for (size_t i = 0; i < backend_count; i++) {
         const void *inputs[2] = {x, v};
-        void *outputs[2] = {end, sizes};
+        void *outputs[3] = {end, sizes, last};
         struct loaded loaded;
         load(backends[i], concrete, &loaded);
         EXPECT(run(&loaded, inputs, outputs) == LEAT_OK);
         expect_floats(end, (const float[]){0, 1, 2, 3, 1, 2, 3}, 7, "state");
         expect_floats(sizes, (const float[]){1, 4}, 2, "sizes of a state");
+        expect_floats(last, (const float[]){7}, 1, "size behind the loop");
         unload(&loaded);
     }
     leat_graph_destroy(concrete);
     leat_graph_destroy(graph);
     builder_fini(&body);
     builder_fini(&b);
+}
+
+static void
+test_loop_of_sizes(void)
+{
+    for (int known = 0; known < 2; known++) {
+        check_loop_of_sizes(known, -3);
+        check_loop_of_sizes(known, 3);
+    }
 }
 
 /* A loop in a branch in a loop, reading the outermost graph's values; all iterations together are limited. */
