@@ -30,7 +30,6 @@ enum {
     SHORT_PERMILLE = 125,    /* of a batch: a step that takes no more is short */
     STEPS_KEPT = 4,          /* what a batch says of steps counts for this part */
     ASKED_LATELY = 10,       /* evaluations without an online query, after which an application is not being asked */
-    OVERRUN_SHARE = 16,      /* a batch beyond its prediction is taken to go on for this part of it */
     NOBODY = UINT32_MAX, /* no variant */
     EVALUATIONS_PER_ROUND = 256, /* of instances and applications, so that a round stays short */
 };
@@ -94,6 +93,13 @@ slot_of(const struct leat_dispatcher *dispatcher, const struct leat_query_entry 
 }
 
 /* A query stops waiting: a cancel does not find it any more. */
+/* NULL: it is no stage's. */
+static struct stage_query *
+stage_of(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
+{
+    return LEAT_UNLIKELY(entry->session == LEAT_PIPELINE_SESSION) ? &dispatcher->pipelines.queries[entry->slot] : NULL;
+}
+
 static void
 leave_slot(const struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
 {
@@ -210,11 +216,6 @@ leat_dispatcher_barred_classes(const struct leat_application *app, enum leat_ran
     return (uint8_t)(barred == classes ? 0 : barred);
 }
 
-/* Waiting queries that go before another. */
-struct backlog {
-    uint64_t queries, items, positions;
-};
-
 static struct closest
 close_by(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank, uint32_t variant,
          uint32_t items)
@@ -281,89 +282,6 @@ fastest_for(const struct leat_dispatcher *dispatcher, const struct leat_applicat
     *ret_reason = enough != NOBODY ? LEAT_REASON_ITEMS : LEAT_REASON_ACCURACY;
     *ret_closest = v == NOBODY ? nothing_close : close_by(dispatcher, app, rank, v, query->items);
     return NOBODY;
-}
-
-/* When it is predicted to be free that has what is to end before anything else. */
-static uint64_t
-ending_ns(const struct leat_dispatcher *dispatcher, const struct worker_record *record)
-{
-    const struct batch_record *batch = &record->yielding.batch;
-    const uint64_t ends_ns = batch->handed_ns + record->yielding.passed_ns + batch->predicted_ns;
-    const uint64_t overrun_ns = dispatcher->now_ns + 1 + batch->predicted_ns / OVERRUN_SHARE;
-
-    return (ends_ns > dispatcher->now_ns ? ends_ns : overrun_ns) + record->behind_ns;
-}
-
-/*
- * Could any worker that serves it have a query that arrives now done in this variant by its deadline, after the backlog? Whose sequences are taken
- * to be of their mean length.
- */
-static bool
-is_in_time_after(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank,
-                 struct backlog backlog, uint32_t variant, const struct leat_sched_query *query)
-{
-    const struct leat_serving *serving = &app->serving[rank];
-    uint64_t free_ns[LEAT_WORKER_CLASSES_MAX], soonest_ns = UINT64_MAX;
-    const bool single = app->selector->single && backlog.queries > 0;
-    const uint32_t batch_items = single ? (uint32_t)(backlog.items / backlog.queries) : app->variants[variant]->items_max;
-    const uint64_t batches = (single ? backlog.queries : backlog.items / batch_items) / serving->count;
-    const uint32_t ahead = batches > 0 && app->shorter_count == 0 && app->target.length_count > 1
-                               ? leat_application_shorten(app, variant, (uint32_t)(backlog.positions / backlog.items))
-                               : variant;
-
-    memset(free_ns, 0xff, sizeof(free_ns));
-    for (uint32_t i = 0; i < serving->count; i++) {
-        const struct leat_sched_worker *worker = &dispatcher->sched_workers[serving->at[i]];
-        const struct worker_record *record = &dispatcher->records[serving->at[i]];
-        const uint64_t known_ns = LEAT_UNLIKELY(record->yielding.ends) ? ending_ns(dispatcher, record)
-                                  : worker->outstanding > 0            ? worker->free_at_ns
-                                                                       : 0;
-        const uint64_t at_ns = known_ns > dispatcher->now_ns ? known_ns : dispatcher->now_ns;
-        if (at_ns < free_ns[worker->worker_class]) {
-            free_ns[worker->worker_class] = at_ns;
-        }
-    }
-    for (uint16_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
-        if (free_ns[class] != UINT64_MAX && (query->barred_classes >> class & 1) == 0) {
-            const uint64_t backlog_ns = batches > 0 ? batches * predict(app, app->id, ahead, class, batch_items) : 0;
-            const uint64_t end_ns = free_ns[class] + backlog_ns + predict(app, app->id, variant, class, query->items);
-            soonest_ns = end_ns < soonest_ns ? end_ns : soonest_ns;
-        }
-    }
-    return soonest_ns <= query->deadline_ns;
-}
-
-/*
- * The same after what waits already. Where the router reorders, that is what is due no later, of those that it looks
- * at; for each further one, one has to go before it looks at this query.
- */
-static bool
-can_be_in_time(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank,
-               uint32_t variant, const struct leat_sched_query *query)
-{
-    const struct leat_waiting *own = &app->waiting[rank];
-    const uint32_t waiting = leat_waiting_count(own);
-    const uint32_t looked_at = waiting < app->router->reorders ? waiting : app->router->reorders;
-    const struct leat_sched_query *queries = &own->queries[own->head];
-    struct backlog backlog = {0};
-
-    for (uint32_t r = 0; r <= rank; r++) {
-        backlog.queries += leat_waiting_count(&app->waiting[r]);
-        backlog.items += app->waiting[r].items;
-        backlog.positions += app->waiting[r].positions;
-    }
-
-    if (LEAT_LIKELY(is_in_time_after(dispatcher, app, rank, backlog, variant, query))) {
-        return true;
-    }
-    for (uint32_t q = 0; q < looked_at; q++) {
-        if (queries[q].deadline_ns > query->deadline_ns) {
-            backlog.queries--;
-            backlog.items -= queries[q].items;
-            backlog.positions -= (uint64_t)queries[q].items * queries[q].length;
-        }
-    }
-    return looked_at > 0 && is_in_time_after(dispatcher, app, rank, backlog, variant, query);
 }
 
 /*
@@ -603,13 +521,6 @@ put_last(struct leat_dispatcher *dispatcher, struct leat_application *app, const
     enter(dispatcher, app, late, entry, &last);
 }
 
-/* NULL: it is no stage's. */
-static struct stage_query *
-stage_of(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
-{
-    return LEAT_UNLIKELY(entry->session == LEAT_PIPELINE_SESSION) ? &dispatcher->pipelines.queries[entry->slot] : NULL;
-}
-
 /* It is load, once: also where it is asked again without its aim. */
 static void
 arrive(struct leat_dispatcher *dispatcher, struct leat_application *app, const struct leat_query_entry *entry)
@@ -697,7 +608,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     }
     uint32_t probed = LEAT_PROBING_NONE;
     if (entry->deadline_ns != LEAT_NO_DEADLINE) {
-        const bool lost = app->drop_late && !can_be_in_time(dispatcher, app, rank, variant, &query);
+        const bool lost = app->drop_late && !leat_dispatcher_can_be_in_time(dispatcher, app, rank, variant, &query, stage_of(dispatcher, entry));
         /* Else it runs there anyway, or later; and where the router deals, another worker may be the one that it is for. */
         if (online && query.barred_classes == 0 && app->successor == NULL && !app->router->deals &&
             (dispatcher->class_count > 1 || lost)) {
@@ -1388,7 +1299,7 @@ show_workers(struct leat_dispatcher *dispatcher, const struct leat_application *
         const uint32_t w = serving->at[i];
         dispatcher->shown[i] = dispatcher->sched_workers[w];
         if (dispatcher->records[w].yielding.ends) {
-            dispatcher->shown[i].free_at_ns = ending_ns(dispatcher, &dispatcher->records[w]);
+            dispatcher->shown[i].free_at_ns = leat_dispatcher_yielding_end(dispatcher, &dispatcher->records[w]);
             dispatcher->shown[i].outstanding = dispatcher->shown[i].depth; /* as busy as can be */
         }
         if (leat_worker_set_has(&dispatcher->spoken_for, w) ||
@@ -1539,51 +1450,80 @@ spoken_for(const struct leat_dispatcher *dispatcher, enum leat_rank rank)
     return set;
 }
 
-/* Every application with waiting queries gets decisions until no worker has room for it. */
-static void
-decide_all(struct leat_dispatcher *dispatcher)
+/* Those who want idle workers speak for them. Returns how far the furthest of online queries is, *ret_first the first that has not begun. */
+static uint32_t
+look_at_busy(struct leat_dispatcher *dispatcher, uint32_t *ret_first)
 {
-    if (dispatcher->busy_count == 0) {
-        return;
-    }
-    uint32_t kept = 0;
+    uint32_t furthest = 0;
+
+    *ret_first = dispatcher->busy_count;
     dispatcher->idle_wanted = (struct leat_worker_set){{0}};
-    for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
+    for (uint32_t b = dispatcher->busy_count; b-- > 0;) {
         const struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
+        const uint32_t progress = leat_dispatcher_progress(dispatcher, app);
         if (leat_waiting_count(&app->waiting[LEAT_RANK_ONLINE]) > 0 && wants_idle(app)) {
             leat_worker_set_add(&dispatcher->idle_wanted, &app->serving[LEAT_RANK_ONLINE].set);
         }
+        furthest = progress > furthest ? progress : furthest;
+        *ret_first = progress == 0 ? b : *ret_first;
     }
+    return furthest;
+}
+
+static void
+decide_for_busy(struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank)
+{
+    const struct leat_worker_set open = open_workers(dispatcher, app, rank);
+    const uint8_t bit = (uint8_t)(1u << rank);
+
+    app->decided_ranks &= (uint8_t)~bit;
+    if (!leat_worker_set_is_empty(&open)) {
+        decide_for(dispatcher, app, rank);
+        app->decided_ranks |= bit;
+    }
+}
+
+/*
+ * Every application with waiting queries gets decisions until no worker has room for it. What runs of pipelines have begun is ended
+ * before others begin: a run that waits between two stages may be too late for the second, and the first was for nothing.
+ */
+static void
+decide_all(struct leat_dispatcher *dispatcher)
+{
+    uint32_t first, kept = 0;
+
+    if (dispatcher->busy_count == 0) {
+        return;
+    }
+    const uint32_t furthest = look_at_busy(dispatcher, &first);
     for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
         dispatcher->spoken_for = spoken_for(dispatcher, rank);
-        for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
-            struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
-            const struct leat_worker_set open = open_workers(dispatcher, app, rank);
-            const uint8_t bit = (uint8_t)(1u << rank);
-            app->decided_ranks &= (uint8_t)~bit;
-            if (!leat_worker_set_is_empty(&open)) {
-                decide_for(dispatcher, app, rank);
-                app->decided_ranks |= bit;
+        for (uint32_t progress = rank == LEAT_RANK_ONLINE ? furthest : 0, last = false; !last; progress--) {
+            last = progress == 0;
+            for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
+                struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
+                if (LEAT_LIKELY(last) || leat_dispatcher_progress(dispatcher, app) == progress) {
+                    decide_for_busy(dispatcher, app, rank);
+                }
             }
         }
     }
     dispatcher->spoken_for = (struct leat_worker_set){{0}};
+    const uint16_t turned = first < dispatcher->busy_count ? dispatcher->busy[first] : LEAT_APPLICATIONS_MAX;
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
         struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
         const uint32_t waiting = leat_waiting_total(app->waiting);
         atomic_store_explicit(&app->counters.waiting, waiting, memory_order_relaxed);
         app->busy = waiting > 0;
-        if (app->busy) {
+        if (app->busy && app->id != turned) {
             dispatcher->busy[kept++] = app->id;
         }
     }
-    /* Turn the list, so that the same application is not always first to find a worker free. */
-    dispatcher->busy_count = kept;
-    if (kept > 1) {
-        const uint16_t first = dispatcher->busy[0];
-        memmove(dispatcher->busy, dispatcher->busy + 1, (kept - 1) * sizeof(dispatcher->busy[0]));
-        dispatcher->busy[kept - 1] = first;
+    /* To the end of the list, so that the same application is not always first to find a worker free. */
+    if (turned < LEAT_APPLICATIONS_MAX && dispatcher->applications[turned]->busy) {
+        dispatcher->busy[kept++] = turned;
     }
+    dispatcher->busy_count = kept;
 }
 
 /* ---- Reports from the workers ----------------------------------------------------------------- */

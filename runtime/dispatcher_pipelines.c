@@ -16,6 +16,7 @@ struct stage_progress {
     uint64_t cap_nano;         /* of the run's cap, what this stage may still cost */
     uint64_t least_nano;       /* what it costs at the least; 0: unknown, or there is no cap */
     uint32_t items;            /* that no query was made of yet */
+    uint32_t coming;           /* that are expected, of an online run */
     uint32_t outstanding;      /* queries */
     uint32_t accuracy_ppm;     /* the least of its answers */
     uint32_t floor_ppm;        /* that they reach, once it has begun */
@@ -345,6 +346,18 @@ is_open(const struct leat_pipeline_run *run)
     return run->open != 0 || run->again > 0;
 }
 
+/* What its later stages are to ask of their applications; offline runs wait for all others anyway. */
+static void
+set_coming(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, uint32_t s, uint32_t items)
+{
+    uint64_t *coming = &dispatcher->pipelines.coming[run->pipeline->stages[s].application];
+    if (run->offline) {
+        return;
+    }
+    *coming += items - (uint64_t)run->stages[s].coming;
+    run->stages[s].coming = items;
+}
+
 /* No further query is made of it, and those that wait are to leave their lists. */
 static void
 stop_run(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, enum leat_outcome outcome,
@@ -359,6 +372,9 @@ stop_run(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, enum
     run->outcome = (uint8_t)outcome;
     run->reason = (uint8_t)reason;
     run->failed_stage = (uint16_t)stage;
+    for (uint32_t s = 0; s < run->pipeline->stage_count; s++) {
+        set_coming(dispatcher, run, s, 0);
+    }
     if (is_open(run)) {
         run->open = run->again = 0;
         list_remove(open_runs(dispatcher, run), RUN_OPEN, run);
@@ -558,10 +574,11 @@ look_ahead(const struct leat_dispatcher *dispatcher, struct leat_pipeline_run *r
 }
 
 static void
-plan(const struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
+plan(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
 {
     for (uint32_t s = 0; s < run->pipeline->stage_count; s++) {
         run->stages[s] = (struct stage_progress){.accuracy_ppm = UINT32_MAX};
+        set_coming(dispatcher, run, s, expected_items(run, s));
         if (LEAT_UNLIKELY(run->cap_nano != UINT64_MAX)) {
             const struct leat_application *app = application_of(dispatcher, &run->pipeline->stages[s]);
             const struct leat_sched_query query = query_of(dispatcher, run, s);
@@ -635,6 +652,7 @@ begin_stage(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, u
     }
     progress->floor_ppm = floor_of(dispatcher, run, s);
     run->begun |= UINT32_C(1) << s;
+    set_coming(dispatcher, run, s, 0);
     progress->ready_ns = run->submit_ns;
     for (uint32_t left = stage->after; left != 0; left &= left - 1) {
         const uint64_t end_ns = run->stages[__builtin_ctz(left)].end_ns;
@@ -745,6 +763,45 @@ leat_dispatcher_stage_end(const struct leat_dispatcher *dispatcher, uint16_t slo
 {
     const struct stage_query *query = &dispatcher->pipelines.queries[slot];
     return before(query->run->end_ns, query->run->stages[query->stage].behind_ns);
+}
+
+uint32_t
+leat_dispatcher_stage_depth(const struct stage_query *query)
+{
+    return query->run->pipeline->stages[query->stage].depth;
+}
+
+uint64_t
+leat_dispatcher_run_end(const struct stage_query *query)
+{
+    return query->aims ? query->run->aim_ns : query->run->end_ns;
+}
+
+bool
+leat_dispatcher_stage_ahead(const struct leat_dispatcher *dispatcher, const struct stage_query *query, uint32_t index,
+                            struct leat_stage_ahead *ret_ahead)
+{
+    const struct leat_pipeline_run *run = query->run;
+    const struct leat_pipeline *pipeline = run->pipeline;
+    const uint32_t depth = pipeline->stages[query->stage].depth;
+
+    if (index >= pipeline->stage_count) {
+        return false;
+    }
+    const struct leat_pipeline_stage *stage = &pipeline->stages[index];
+    *ret_ahead = (struct leat_stage_ahead){
+        .application = application_of(dispatcher, stage),
+        .after = stage->after,
+        .behind = stage->depth > depth && (run->begun >> index & 1) == 0,
+        .items = run->stages[index].coming,
+        .others_items = dispatcher->pipelines.coming[stage->application],
+    };
+    for (uint32_t s = 0; s < pipeline->stage_count; s++) {
+        const bool same = pipeline->stages[s].application == stage->application;
+        ret_ahead->others_items -= same ? run->stages[s].coming : 0;
+        ret_ahead->again = ret_ahead->again || (same && s < index && pipeline->stages[s].depth > depth);
+    }
+    return true;
 }
 
 /* It cannot end in time any more if a query of the stage only comes now. */
@@ -1280,6 +1337,14 @@ leat_dispatcher_add_pipeline(struct leat_dispatcher *dispatcher, struct leat_pip
     take_session(dispatcher);
     check_description(dispatcher, pipeline);
     dispatcher->pipelines.all[pipeline->index] = pipeline;
+    for (uint32_t s = 0; s < pipeline->stage_count; s++) {
+        struct leat_pipeline_stage *stage = &pipeline->stages[s];
+        stage->depth = 0;
+        for (uint32_t left = stage->after; left != 0; left &= left - 1) {
+            const uint32_t source_depth = pipeline->stages[__builtin_ctz(left)].depth;
+            stage->depth = source_depth + 1 > stage->depth ? source_depth + 1 : stage->depth;
+        }
+    }
 }
 
 void
@@ -1325,6 +1390,7 @@ check_run(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_r
         const struct stage_progress *progress = &run->stages[s];
         counted += progress->outstanding;
         LEAT_ASSERT((run->begun >> s & 1) != 0 || progress->outstanding == 0);
+        LEAT_ASSERT(progress->coming == 0 || ((run->begun >> s & 1) == 0 && !run->stopped && !run->offline));
         LEAT_ASSERT((run->ended >> s & 1) == 0 || progress->outstanding + progress->items == 0);
         LEAT_ASSERT(run->stopped || (run->open >> s & 1) == (progress->items > 0));
     }
@@ -1345,14 +1411,19 @@ leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher)
         return 0;
     }
     uint32_t offline_runs[LEAT_PIPELINES_MAX] = {0};
+    uint64_t coming[LEAT_APPLICATIONS_MAX] = {0};
     for (const struct leat_pipeline_run *run = pipelines->live.first; run != NULL; run = run->links[RUN_LIVE].next) {
         check_run(dispatcher, run);
         offline_runs[run->pipeline->index] += run->offline;
         outstanding += run->outstanding;
         again += run->again;
         offline += run->offline ? run->outstanding : 0;
+        for (uint32_t s = 0; s < run->pipeline->stage_count; s++) {
+            coming[run->pipeline->stages[s].application] += run->stages[s].coming;
+        }
         runs++;
     }
+    LEAT_ASSERT(memcmp(coming, pipelines->coming, sizeof(coming)) == 0);
     for (uint32_t i = 0; i < LEAT_PIPELINES_MAX; i++) {
         const struct leat_pipeline *pipeline = pipelines->all[i];
         uint32_t count = 0;

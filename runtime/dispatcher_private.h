@@ -14,6 +14,7 @@ enum {
     COMMANDS = 1024, /* ring size, a power of two */
     EVENTS = 4096,   /* ring size: all sessions and pipelines, twice all applications and workers, so it is never full */
     FLOOR_MAX_PPM = (1 << 20) - 1, /* beyond what any variant can have */
+    OVERRUN_SHARE = 16, /* a batch beyond its prediction is taken to go on for this part of it */
     LESSONS = 64, /* that may wait until all is decided; then those are learnt at once */
 };
 _Static_assert(EVENTS >=
@@ -97,6 +98,7 @@ struct pipelines {
     struct stage_query queries[LEAT_SLOTS_MAX];    /* by slot */
     uint16_t free_query;
     uint64_t taken[LEAT_LANES_MAX]; /* answers, of each of its lanes */
+    uint64_t coming[LEAT_APPLICATIONS_MAX]; /* items, by an application's id, that online runs are to ask of it in stages that have not begun */
     uint32_t offline_queries; /* of `queries`, those of runs that are */
     struct run_list live, open[2]; /* open: of online runs, then of offline ones */
 };
@@ -221,6 +223,22 @@ void leat_dispatcher_keep_reserve(struct leat_application *app);
 /* Milliseconds until a waiting query's deadline or the next look of a router or at runs; at most SLEEP_MAX_MS. */
 int leat_dispatcher_sleep_ms(const struct leat_dispatcher *dispatcher);
 
+/* ---- runtime/dispatcher_admission.c ------------------------------------------------------------ */
+
+/*
+ * Could any worker have a query that arrives now done in this variant by its deadline, after what waits already? Where the
+ * router reorders, that is what is due no later, of those that it looks at; for each further one, one has to go before it
+ * looks at this query. A query of a run's first stage is in time where the whole run is. stage: NULL where it is of none.
+ */
+bool leat_dispatcher_can_be_in_time(const struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank,
+                                    uint32_t variant, const struct leat_sched_query *query, const struct stage_query *stage);
+
+/* How far in its pipeline the oldest online query that waits for the application is, if it is due: so many stages are behind it. */
+uint32_t leat_dispatcher_progress(const struct leat_dispatcher *dispatcher, const struct leat_application *app);
+
+/* When a worker is predicted to be free that has what is to end before anything else. */
+uint64_t leat_dispatcher_yielding_end(const struct leat_dispatcher *dispatcher, const struct worker_record *record);
+
 /* ---- runtime/dispatcher_commands.c -------------------------------------------------------------- */
 
 void leat_dispatcher_obey(struct leat_dispatcher *dispatcher, const struct leat_command *command);
@@ -252,6 +270,22 @@ void leat_dispatcher_leave_runs(struct leat_dispatcher *dispatcher, const struct
 
 /* When the stage's query in this slot is to have ended, or its run ends too late; LEAT_NO_DEADLINE: whenever. */
 uint64_t leat_dispatcher_stage_end(const struct leat_dispatcher *dispatcher, uint16_t slot);
+
+/* How many stages the longest chain before that of the query has. */
+uint32_t leat_dispatcher_stage_depth(const struct stage_query *query);
+/* When its run is to have ended, as long as the query aims at that. */
+uint64_t leat_dispatcher_run_end(const struct stage_query *query);
+/* Stage `index` of the query's run, as far as it tells when the run will end; stages come behind what they read. False: there is none. */
+struct leat_stage_ahead {
+    const struct leat_application *application;
+    uint32_t after;          /* bit s: it reads what stage s yields */
+    bool behind;             /* it is deeper in the pipeline than the query's, and has not begun */
+    bool again;              /* an earlier stage that is behind, too, is of the same application */
+    uint64_t items;          /* that are expected of it */
+    uint64_t others_items;   /* that other online runs will ask of the application */
+};
+bool leat_dispatcher_stage_ahead(const struct leat_dispatcher *dispatcher, const struct stage_query *query, uint32_t index,
+                                 struct leat_stage_ahead *ret_ahead);
 
 /* Puts queries of stages that have begun into the central queue, as far as there is room; true when there were any. */
 bool leat_dispatcher_make_queries(struct leat_dispatcher *dispatcher);

@@ -68,6 +68,7 @@ struct leat_pipeline_stage {
      */
     uint32_t each_stage, each_size;
     uint32_t each_items, each_max;
+    uint32_t depth; /* stages in the longest chain before it. Dispatcher's */
 };
 
 struct leat_pipeline_counters { /* W: dispatcher, relaxed. R: anyone, for statistics only */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sched/selector_fixed.c - the first ready variant and the largest batch that harms nobody. O(queries). */
+/* sched/selector_fixed.c - the first ready variant and the largest batch that harms nobody. */
 #include "sched/select.h"
 
 static uint64_t
@@ -9,11 +9,84 @@ add_saturating(uint64_t a, uint64_t b)
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
+static uint64_t
+end_ns(const struct leat_select_input *input, uint32_t v, uint64_t start_ns, uint32_t items)
+{
+    return add_saturating(start_ns, input->predict(input->profiles, input->application, v, input->worker->worker_class, items));
+}
+
+/* A batch of the queries from `first` on: so many there is room for, so many of them harm nobody. */
+struct batch {
+    uint32_t room, queries;
+    uint64_t end_ns; /* with these */
+};
+
+static struct batch
+fill(const struct leat_select_input *input, uint32_t v, uint64_t start_ns, uint32_t first)
+{
+    const struct leat_sched_variant *variant = &input->variants[v];
+    uint64_t tightest_ns = LEAT_NO_DEADLINE; /* of the chosen queries that alone would be in time */
+    struct batch batch = {0};
+    uint32_t items = 0;
+
+    for (uint32_t k = first; k < input->pending_count; k++) {
+        const struct leat_sched_query *query = &input->pending[k];
+        LEAT_ASSERT(query->items >= 1);
+        if (!leat_select_suits(input, variant, query) || query->items > variant->items_max - items) {
+            break;
+        }
+        items += query->items;
+        /* Its time alone matters only where it could bind. */
+        if (query->deadline_ns < tightest_ns && end_ns(input, v, start_ns, query->items) <= query->deadline_ns) {
+            tightest_ns = query->deadline_ns;
+        }
+        const uint64_t all_ns = end_ns(input, v, start_ns, items);
+        batch.room++;
+        if (batch.room == 1 || all_ns <= tightest_ns) { /* predictions may dip, so a later prefix may fit again */
+            batch.queries = batch.room;
+            batch.end_ns = all_ns;
+        }
+    }
+    return batch;
+}
+
+/*
+ * Does a batch that is kept small, for the oldest to be in time, make the next ones late? The worker that they go to is taken
+ * to be free once a worker's share of it is over.
+ */
+static bool
+harms_next(const struct leat_select_input *input, uint32_t v, uint64_t start_ns, struct batch batch)
+{
+    const uint64_t next_ns = start_ns + (batch.end_ns - start_ns) / input->worker_count;
+    const struct batch next = fill(input, v, next_ns, batch.queries);
+
+    return input->idle_count <= 1 && (next.queries < next.room || next.end_ns > input->pending[batch.queries].deadline_ns);
+}
+
+/* From the oldest query on from which a batch need not be kept small, if it has more queries then than this one. */
+static struct leat_selection
+give_up_oldest(const struct leat_select_input *input, uint32_t v, uint64_t start_ns, struct batch batch)
+{
+    uint32_t kept_small = 0, not = input->pending_count - 1; /* a batch from there */
+
+    while (not - kept_small > 1) {
+        const uint32_t middle = kept_small + (not - kept_small) / 2;
+        const struct batch from = fill(input, v, start_ns, middle);
+        if (from.queries < from.room) {
+            kept_small = middle;
+        } else {
+            not = middle;
+        }
+    }
+    const struct batch from = fill(input, v, start_ns, not);
+    return from.queries > batch.queries ? (struct leat_selection){.variant = v, .queries = from.queries, .skip = not}
+                                        : (struct leat_selection){.variant = v, .queries = batch.queries};
+}
+
 static struct leat_selection
 select_batch(void *state, const struct leat_select_input *input)
 {
     const struct leat_sched_query *first = &input->pending[0];
-    struct leat_selection selection = {0};
     uint32_t v = 0;
 
     (void)state;
@@ -23,38 +96,15 @@ select_batch(void *state, const struct leat_select_input *input)
         v++;
     }
     if (v == input->variant_count) {
-        return selection;
+        return (struct leat_selection){0};
     }
 
-    const struct leat_sched_variant *variant = &input->variants[v];
-    const uint16_t worker_class = input->worker->worker_class;
-    const uint64_t start_ns =
-        input->worker->free_at_ns > input->now_ns ? input->worker->free_at_ns : input->now_ns;
-    uint64_t tightest_ns = LEAT_NO_DEADLINE; /* of the chosen queries that alone would be in time */
-    uint32_t items = 0;
-
-    selection = (struct leat_selection){.variant = v, .queries = 1};
-    for (uint32_t k = 0; k < input->pending_count; k++) {
-        const struct leat_sched_query *query = &input->pending[k];
-        LEAT_ASSERT(query->items >= 1);
-        if (!leat_select_suits(input, variant, query) || query->items > variant->items_max - items) {
-            break;
-        }
-        items += query->items;
-        /* Its time alone matters only where it could bind. */
-        if (query->deadline_ns < tightest_ns &&
-            add_saturating(start_ns, input->predict(input->profiles, input->application, v,
-                                                    worker_class, query->items)) <=
-                query->deadline_ns) {
-            tightest_ns = query->deadline_ns;
-        }
-        const uint64_t finish_ns = add_saturating(
-            start_ns, input->predict(input->profiles, input->application, v, worker_class, items));
-        if (finish_ns <= tightest_ns) {
-            selection.queries = k + 1; /* predictions may dip, so a later prefix may fit again */
-        }
+    const uint64_t free_ns = input->worker->free_at_ns, start_ns = free_ns > input->now_ns ? free_ns : input->now_ns;
+    const struct batch batch = fill(input, v, start_ns, 0);
+    if (LEAT_UNLIKELY(batch.queries < batch.room) && harms_next(input, v, start_ns, batch)) {
+        return give_up_oldest(input, v, start_ns, batch);
     }
-    return selection;
+    return (struct leat_selection){.variant = v, .queries = batch.queries};
 }
 
 const struct leat_selector leat_selector_fixed = {

@@ -135,7 +135,7 @@ static struct leat_variant variants[STAGES][VARIANTS];
 static uint64_t
 time_of(uint32_t s, uint32_t variant, uint32_t items)
 {
-    return (1 + 2 * variant) * options.stages[s].time_ns * items;
+    return (1 + 2 * variant) * (options.stages[s].batch_ns + options.stages[s].time_ns * items);
 }
 
 /* An element says whose it is; the same words to its end. */
@@ -254,7 +254,8 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
     for (uint32_t i = 0; i < count; i++) {
         run_segment(s, &segments[i]);
     }
-    pipeline_steps.tables.clock.base_ns += time_of(s, variant, items);
+    pipeline_steps.tables.clock.base_ns += time_of(s, variant, items) + (uint64_t)pipeline_steps.longer_ns;
+    pipeline_steps.longer_ns = 0;
     for (uint32_t i = 0; i < count; i++) {
         struct pipeline_steps_query *query = query_of(s, &segments[i]);
         query->start_ns[s] = start_ns < query->start_ns[s] ? start_ns : query->start_ns[s];
@@ -286,6 +287,7 @@ start_application(uint16_t s)
     const uint32_t sources = reads(s), inputs = sources != 0 ? (uint32_t)__builtin_popcount(sources) : 1;
     const uint32_t items_max = stage->each != NONE ? options.each_items : ITEMS;
     const uint32_t variant_count = stage->slow_accuracy_ppm > 0 ? 2 : 1;
+    const uint32_t batch_items = stage->items_max > 0 ? stage->items_max : 64;
 
     *app = (struct leat_application){
         .id = s,
@@ -310,16 +312,16 @@ start_application(uint16_t s)
                                                .backend = &backend,
                                                .copies = &copies[s][v],
                                                .copy_count = 1,
-                                               .items_max = 64,
+                                               .items_max = batch_items,
                                                .tensor_count = inputs + 1,
                                                .size_count = stage->varies ? 1 : 0,
                                                .accuracy_ppm = v == 0 ? stage->accuracy_ppm : stage->slow_accuracy_ppm};
         atomic_store_explicit(&pipeline_steps.tables.variants[variants[s][v].index], &variants[s][v], memory_order_relaxed);
         app->variants[v] = &variants[s][v];
         app->sched_variants[v] = (struct leat_sched_variant){
-            .items_max = 64, .accuracy_ppm = variants[s][v].accuracy_ppm, .cost_nano = 1 + v, .ready = true};
+            .items_max = batch_items, .accuracy_ppm = variants[s][v].accuracy_ppm, .cost_nano = 1 + v, .ready = true};
         memset(profiles[s][v], 0, sizeof(profiles[s][v]));
-        for (uint32_t items = 1; items <= 64; items *= 2) {
+        for (uint32_t items = 1; items <= batch_items; items *= 2) {
             leat_profile_set(&profiles[s][v][0], items, time_of(s, v, items));
         }
         app->instances.measured[v][0] = profiles[s][v][0];
@@ -667,6 +669,9 @@ take_events(void)
         }
         if (event.kind == LEAT_EVENT_JUMP) {
             pipeline_steps.jumps++;
+            continue;
+        }
+        if (event.kind == LEAT_EVENT_DEDICATED) {
             continue;
         }
         NEED(event.kind == LEAT_EVENT_SESSION_GONE && clients[event.session->index].closing);

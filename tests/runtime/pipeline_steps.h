@@ -14,8 +14,8 @@
 #include "runtime/dispatcher.h"
 
 enum {
-    PIPELINE_STEPS_CLIENTS = 3,
-    PIPELINE_STEPS_SLOTS = 8, /* of a client */
+    PIPELINE_STEPS_CLIENTS = 4,
+    PIPELINE_STEPS_SLOTS = 16, /* of a client */
     PIPELINE_STEPS_QUERIES = PIPELINE_STEPS_CLIENTS * PIPELINE_STEPS_SLOTS,
     PIPELINE_STEPS_ITEMS = 4,    /* of a query */
     PIPELINE_STEPS_EACH_MAX = 8, /* of a repeating stage, for each of the query's */
@@ -27,7 +27,9 @@ struct pipeline_steps_stage {
     uint32_t each;    /* source; PIPELINE_STEPS_NONE: it does not repeat */
     bool varies;      /* its answer says how many of PIPELINE_STEPS_EACH_MAX elements it found */
     bool output;      /* of the pipeline; at most four */
-    uint64_t time_ns; /* of an item */
+    uint64_t time_ns;  /* of an item */
+    uint64_t batch_ns; /* of a batch, beside its items */
+    uint32_t items_max; /* of a batch; 0: 64 */
     uint32_t accuracy_ppm;
     uint32_t slow_accuracy_ppm; /* of a second variant, which takes three times as long; 0: there is none */
 };
@@ -74,6 +76,7 @@ extern struct pipeline_steps {
     } queries[PIPELINE_STEPS_QUERIES];
     uint32_t largest_batch; /* queries in it, ever */
     uint32_t batches;
+    int64_t longer_ns;  /* than its items say the next batch takes; taken back then */
     bool device_fails;  /* the next batch does */
     bool gone, drained; /* the dispatcher says so of the pipeline and of itself */
     uint32_t jumps;     /* of the load, that it told */

@@ -56,7 +56,8 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
     }
     steps.ran.variant = variant;
     steps.ran.count = count;
-    steps.now_ns += (slow > 0 ? slow : 1) * time_of(variant, class, items);
+    steps.now_ns += (slow > 0 ? slow : 1) * time_of(variant, class, items) + (uint64_t)steps.longer_ns;
+    steps.longer_ns = 0;
     if (options.real_clock) {
         return LEAT_ERR_SYS;
     }
@@ -80,7 +81,7 @@ make_variants(void)
                                             .backend = &backend,
                                             .copies = &copies[v],
                                             .copy_count = 1,
-                                            .items_max = STEPS_ITEMS_MAX,
+                                            .items_max = options.items_max,
                                             .tensor_count = 2};
         atomic_store_explicit(&steps.tables.variants[variants[v].index], &variants[v], memory_order_relaxed);
     }
@@ -150,9 +151,9 @@ start_application(uint16_t id)
         app->variants[v] = &variants[v];
         app->by_time[v] = (uint8_t)v;
         app->sched_variants[v] = (struct leat_sched_variant){
-            .items_max = STEPS_ITEMS_MAX, .cost_nano = options.variant_count - v, .ready = true};
+            .items_max = options.items_max, .cost_nano = options.variant_count - v, .ready = true};
         for (uint16_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
-            for (uint32_t items = 1; items <= STEPS_ITEMS_MAX && time_of(v, class, items) > 0; items *= 2) {
+            for (uint32_t items = 1; items <= options.items_max && time_of(v, class, items) > 0; items *= 2) {
                 leat_profile_set(&profiles[id][v][class], items, time_of(v, class, items));
             }
             app->instances.measured[v][class] = profiles[id][v][class];
@@ -191,7 +192,8 @@ steps_start(const struct steps_options *given)
         steps.now_ns = UINT64_C(1) << 40;
         steps.tables.clock = (struct leat_clock){.kind = LEAT_CLOCK_TSC, .mult = 0, .base_ns = steps.now_ns};
     }
-    NEED(options.variant_count <= STEPS_VARIANTS_MAX);
+    NEED(options.variant_count <= STEPS_VARIANTS_MAX && options.items_max <= STEPS_ITEMS_MAX);
+    options.items_max = options.items_max > 0 ? options.items_max : STEPS_ITEMS_MAX;
     options.variant_count = options.length_count > 0 ? options.length_count : options.variant_count > 0 ? options.variant_count : 1;
     backend.yields = options.yields;
     make_variants();

@@ -28,6 +28,7 @@ struct steps_options {
     /* One model of sequences, instead of variants: the last is the longest, and takes as long as the class; others in proportion. */
     uint32_t lengths[STEPS_VARIANTS_MAX], length_count;
     bool all_alike; /* decisions are as for the longest */
+    uint32_t items_max; /* of a batch; 0: STEPS_ITEMS_MAX */
     /* What the profiles say at first, by class: latency_ns + items * per_item_ns. */
     uint64_t latency_ns[LEAT_WORKER_CLASSES_MAX], per_item_ns[LEAT_WORKER_CLASSES_MAX];
     bool yields; /* the backend, though nothing passes anything here: batches run in the order in which they were handed over */
@@ -42,6 +43,7 @@ extern struct steps {
     struct leat_application app, others[STEPS_OTHERS_MAX]; /* their ids are 0, 1, ... */
     uint32_t slow[LEAT_SCHED_WORKERS_MAX][STEPS_VARIANTS_MAX]; /* so many times as long do batches take there; 0: 1 */
     uint64_t now_ns;
+    int64_t longer_ns; /* than what the class says the next batch takes; taken back then */
     /* The last batch that ran. */
     struct {
         uint32_t variant, count, lengths[LEAT_BATCH_QUERIES];

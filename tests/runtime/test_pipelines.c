@@ -340,7 +340,7 @@ test_aims(void)
 {
     struct pipeline_steps_options options = chain(3);
 
-    options.latency_ns = 12 * MS;
+    options.latency_ns = 24 * MS;
     for (uint32_t choice = 0; choice < 4; choice++) {
         options.drop_late = choice % 2 > 0;
         options.late = choice < 2 ? LEAT_PIPELINE_DROP_THRICE : LEAT_PIPELINE_SERVE;
@@ -352,12 +352,12 @@ test_aims(void)
         submit(1, 1); /* waits behind it */
         pipeline_steps_round(1);
         EXPECT(leat_waiting_count(&waiting[LEAT_RANK_ONLINE]) == 1);
-        EXPECT(waiting[LEAT_RANK_ONLINE].entries[waiting[LEAT_RANK_ONLINE].head].deadline_ns == submit_ns + 7 * MS);
-        pipeline_steps_round(8 * MS);
+        EXPECT(waiting[LEAT_RANK_ONLINE].entries[waiting[LEAT_RANK_ONLINE].head].deadline_ns == submit_ns + 19 * MS);
+        pipeline_steps_round(20 * MS);
         pipeline_steps_round(1);
         EXPECT(leat_waiting_total(waiting) == 1);
         if (options.drop_late) {
-            const uint64_t due_ns = choice < 2 ? submit_ns + 31 * MS : LEAT_NO_DEADLINE;
+            const uint64_t due_ns = choice < 2 ? submit_ns + 67 * MS : LEAT_NO_DEADLINE;
             EXPECT(waiting[LEAT_RANK_ONLINE].entries[waiting[LEAT_RANK_ONLINE].head].deadline_ns == due_ns);
         }
         pipeline_steps_settle();
@@ -369,7 +369,7 @@ test_aims(void)
         pipeline_steps_round(1);
         submit(1, 1);
         pipeline_steps_round(1);
-        pipeline_steps_round(8 * MS); /* it was dropped, and not yet pushed again */
+        pipeline_steps_round(20 * MS); /* it was dropped, and not yet pushed again */
         pipeline_steps_cancel(1);
         pipeline_steps_settle();
         EXPECT(is_ok(0) && ended(1, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE, UINT16_MAX));
@@ -384,7 +384,7 @@ test_aims_are_one_load(void)
     struct pipeline_steps_options options = chain(3);
     const struct leat_application *first = &pipeline_steps.apps[0];
 
-    options.latency_ns = 12 * MS;
+    options.latency_ns = 24 * MS;
     options.drop_late = true;
     options.late = LEAT_PIPELINE_SERVE;
     pipeline_steps_start(&options);
@@ -392,7 +392,7 @@ test_aims_are_one_load(void)
     pipeline_steps_round(1);
     submit(1, 1); /* waits behind it */
     pipeline_steps_round(1);
-    pipeline_steps_round(8 * MS);
+    pipeline_steps_round(20 * MS);
     pipeline_steps_round(1);
     EXPECT(atomic_load(&first->counters.expired) == 1 && atomic_load(&first->counters.accepted) == 3);
     EXPECT(first->load.queries == 2 && first->load.items == 2);
@@ -404,7 +404,7 @@ test_aims_are_one_load(void)
     ask(0, &(struct pipeline_steps_ask){.items = 4, .latency_us = 1000000});
     ask(1, &(struct pipeline_steps_ask){.items = 4, .latency_us = 1000000});
     pipeline_steps_round(1);
-    for (uint32_t n = 2; n < 6; n++) { /* each is to end its first stage in 7 ms, and the worker has 8 to do */
+    for (uint32_t n = 2; n < 6; n++) { /* each is to end in 24 ms, and there are 48 to do before */
         submit(n, 1);
     }
     pipeline_steps_round(1);

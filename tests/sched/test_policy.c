@@ -204,34 +204,69 @@ test_round_robin_takes_turns(void)
     EXPECT(leat_router_round_robin.route(state, &nobody, &pair, 1) == 0);
 }
 
-/* Is a batch of the first k queries allowed by the statement in policy.h? */
-static bool
-batch_allowed(const struct leat_select_input *input, uint32_t v, uint32_t k)
+static uint64_t
+start_of(const struct leat_select_input *input)
 {
-    const struct leat_sched_variant *variant = &input->variants[v];
-    const uint64_t start = input->worker->free_at_ns > input->now_ns ? input->worker->free_at_ns
-                                                                     : input->now_ns;
+    return input->worker->free_at_ns > input->now_ns ? input->worker->free_at_ns : input->now_ns;
+}
+
+static bool
+has_room(const struct leat_select_input *input, uint32_t v, uint32_t first, uint32_t k)
+{
     uint32_t items = 0;
-    for (uint32_t i = 0; i < k; i++) {
+    for (uint32_t i = first; i < first + k; i++) {
         items += input->pending[i].items;
-        if (input->pending[i].accuracy_floor_ppm > variant->accuracy_ppm) {
+        if (input->pending[i].accuracy_floor_ppm > input->variants[v].accuracy_ppm) {
             return false;
         }
     }
-    if (items > variant->items_max) {
-        return false;
+    return items <= input->variants[v].items_max;
+}
+
+static uint64_t
+end_of(const struct leat_select_input *input, uint32_t v, uint64_t start, uint32_t first, uint32_t k)
+{
+    uint32_t items = 0;
+    for (uint32_t i = first; i < first + k; i++) {
+        items += input->pending[i].items;
     }
-    const uint64_t finish =
-        start + predict_table(input->profiles, 0, v, input->worker->worker_class, items);
-    for (uint32_t i = 0; i < k; i++) {
-        const uint64_t alone = start + predict_table(input->profiles, 0, v,
-                                                     input->worker->worker_class,
-                                                     input->pending[i].items);
-        if (alone <= input->pending[i].deadline_ns && finish > input->pending[i].deadline_ns) {
+    return start + predict_table(input->profiles, 0, v, input->worker->worker_class, items);
+}
+
+/* Is a batch of k queries from `first` on allowed by the statement in policy.h? */
+static bool
+batch_allowed(const struct leat_select_input *input, uint32_t v, uint64_t start, uint32_t first, uint32_t k)
+{
+    for (uint32_t i = first; i < first + k; i++) {
+        const uint64_t deadline = input->pending[i].deadline_ns;
+        if (end_of(input, v, start, i, 1) <= deadline && end_of(input, v, start, first, k) > deadline) {
             return false;
         }
     }
     return true;
+}
+
+/* The largest batch that is allowed, of those that there is room for. */
+static uint32_t
+largest(const struct leat_select_input *input, uint32_t v, uint64_t start, uint32_t first, uint32_t *ret_room)
+{
+    uint32_t k = 1, room = 0;
+    while (first + room < input->pending_count && has_room(input, v, first, room + 1)) {
+        room++;
+        k = batch_allowed(input, v, start, first, room) ? room : k;
+    }
+    *ret_room = room;
+    return k;
+}
+
+/* Does a batch of the k oldest, kept small for one of them, make the next one late? */
+static bool
+harms(const struct leat_select_input *input, uint32_t v, uint32_t k)
+{
+    const uint64_t next = start_of(input) + (end_of(input, v, start_of(input), 0, k) - start_of(input)) / input->worker_count;
+    uint32_t room;
+    const uint32_t behind = largest(input, v, next, k, &room);
+    return input->idle_count <= 1 && (behind < room || end_of(input, v, next, k, behind) > input->pending[k].deadline_ns);
 }
 
 static void
@@ -240,7 +275,7 @@ test_selectors_match_brute_force(void)
     static uint64_t table[VARIANTS * 2 * 64];
     struct leat_sched_query queries[QUERIES];
     struct leat_sched_variant variants[VARIANTS];
-    uint32_t batches = 0, refused = 0, hopeless_first = 0;
+    uint32_t batches = 0, refused = 0, hopeless_first = 0, given_up = 0, kept = 0;
 
     for (int round = 0; round < ROUNDS; round++) {
         for (size_t i = 0; i < LEAT_COUNT_OF(table); i++) {
@@ -265,12 +300,14 @@ test_selectors_match_brute_force(void)
             .variants = variants,
             .variant_count = (uint32_t)below(VARIANTS + 1),
             .worker = &worker,
+            .worker_count = 1 + (uint32_t)below(3),
+            .idle_count = (uint32_t)below(3),
             .predict = predict_table,
             .profiles = table,
         };
         const struct leat_selection got = leat_selector_fixed.select(NULL, &input);
 
-        uint32_t v = 0, k = 0;
+        uint32_t v = 0, k = 0, room = 0, other;
         for (; v < input.variant_count; v++) {
             if (variants[v].ready && variants[v].items_max >= queries[0].items &&
                 variants[v].accuracy_ppm >= queries[0].accuracy_floor_ppm) {
@@ -278,13 +315,19 @@ test_selectors_match_brute_force(void)
             }
         }
         if (v < input.variant_count) {
-            for (uint32_t try = 1; try <= pending; try++) {
-                k = batch_allowed(&input, v, try) ? try : k;
-            }
+            k = largest(&input, v, start_of(&input), 0, &room);
             EXPECT(k >= 1); /* alone is always allowed */
             EXPECT(got.variant == v);
         }
-        EXPECT(got.queries == k);
+        if (got.skip > 0) { /* as few as it takes for a batch that is larger, and not kept small */
+            EXPECT(k < room && harms(&input, v, k) && got.queries > k);
+            EXPECT(got.queries == largest(&input, v, start_of(&input), got.skip, &room) && got.queries == room);
+            EXPECT(largest(&input, v, start_of(&input), got.skip - 1, &other) < other);
+            given_up++;
+        } else {
+            EXPECT(got.queries == k);
+            kept += k < room;
+        }
         const struct leat_selection single = leat_selector_single.select(NULL, &input);
         EXPECT(single.queries == (k > 0) && (k == 0 || single.variant == v));
         batches += k > 1;
@@ -292,6 +335,7 @@ test_selectors_match_brute_force(void)
         hopeless_first += k > 1 && queries[0].deadline_ns < 1000;
     }
     EXPECT(batches > ROUNDS / 10 && refused > ROUNDS / 100 && hopeless_first > ROUNDS / 100);
+    EXPECT(given_up > ROUNDS / 100 && kept > ROUNDS / 100);
 }
 
 static void
@@ -304,7 +348,7 @@ test_fixed_survives_extreme_times(void)
     const struct leat_sched_worker worker = {.free_at_ns = UINT64_MAX - 10};
     const struct leat_select_input input = {
         .pending = queries, .pending_count = 2, .variants = &variant, .variant_count = 1,
-        .worker = &worker,  .predict = predict_table, .profiles = table};
+        .worker = &worker, .worker_count = 1, .predict = predict_table, .profiles = table};
 
     memset(table, 0xff, sizeof(table));
     EXPECT(leat_selector_fixed.select(NULL, &input).queries == 2); /* both hopeless: nobody to spare */

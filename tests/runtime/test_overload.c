@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Under more load than workers can do in time, about as much is in time as they can do: of an application, of two that share
+ * workers, and of runs of pipelines. Played on a virtual clock: queries come at random (Poisson), batches take what profiles
+ * say, or up to so much more or less.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "runtime/dispatcher_private.h"
+#include "tests/leat_test.h"
+#include "tests/runtime/pipeline_steps.h"
+#include "tests/runtime/steps.h"
+
+#define MS UINT64_C(1000000)
+
+enum { QUERIES = 2000, NUMBERS_MAX = 4096, APPS = 2, ITEMS_MAX = 8 };
+
+static const uint64_t batch_ns[APPS] = {5 * MS, 2 * MS}, item_ns = 2 * MS; /* by application; both the first in steps */
+
+/* What is played: of either kind of steps. */
+static struct house {
+    struct leat_dispatcher *dispatcher;
+    uint32_t worker_count, numbers;
+    uint64_t latency_ns;
+    double spread; /* batches take up to so much of their time more or less */
+    bool is_pipeline;
+} house;
+
+static struct outcome {
+    uint32_t in_time[APPS], late, refused, expired, kept_out;
+} outcome;
+
+/* What the workers are at. */
+static struct {
+    bool busy;
+    uint64_t start_ns, end_ns;
+    int64_t longer_ns;
+} workers[LEAT_SCHED_WORKERS_MAX];
+
+static uint64_t random_state;
+
+static double
+uniform(void)
+{
+    return ((double)(leat_test_random(&random_state) >> 11) + 0.5) / 9007199254740992.0;
+}
+
+/* ---- Either kind of steps -------------------------------------------------------------------------- */
+
+static uint64_t
+now(void)
+{
+    return house.is_pipeline ? pipeline_steps.now_ns : steps.now_ns;
+}
+
+static void
+set_clock(uint64_t now_ns)
+{
+    *(house.is_pipeline ? &pipeline_steps.now_ns : &steps.now_ns) = now_ns;
+    (house.is_pipeline ? &pipeline_steps.tables : &steps.tables)->clock.base_ns = now_ns;
+}
+
+static void
+submit(uint32_t number)
+{
+    if (house.is_pipeline) {
+        pipeline_steps.queries[number].fails_at = PIPELINE_STEPS_NONE;
+        pipeline_steps_submit(number, &(struct pipeline_steps_ask){0});
+    } else {
+        steps_submit_to(number % APPS, number, 1, (uint32_t)(house.latency_ns / 1000));
+    }
+}
+
+static bool
+answered(uint32_t number, struct leat_wire_response *ret)
+{
+    if (!house.is_pipeline) {
+        return steps_answer(number, ret);
+    }
+    *ret = pipeline_steps.queries[number].answer;
+    return !pipeline_steps.queries[number].under_way;
+}
+
+static void
+decide(void)
+{
+    if (!house.is_pipeline) {
+        (void)steps_round(0);
+        return;
+    }
+    for (uint32_t s = 0; s <= pipeline_steps.pipeline.stage_count; s++) { /* what ends one begins the next */
+        pipeline_steps_round(0);
+    }
+}
+
+static void
+run(uint32_t worker)
+{
+    set_clock(workers[worker].start_ns);
+    *(house.is_pipeline ? &pipeline_steps.longer_ns : &steps.longer_ns) = workers[worker].longer_ns;
+    EXPECT(house.is_pipeline ? pipeline_steps_run(worker) : steps_run(worker));
+    /* Earlier, where some were not run any more. */
+    EXPECT((house.is_pipeline ? &pipeline_steps.tables : &steps.tables)->clock.base_ns <= workers[worker].end_ns);
+    set_clock(workers[worker].end_ns);
+    workers[worker].busy = false;
+}
+
+/* ---- A load ------------------------------------------------------------------------------------------ */
+
+/* Idle workers begin what they were given. */
+static void
+begin_batches(void)
+{
+    for (uint32_t w = 0; w < house.worker_count; w++) {
+        const struct worker_record *record = &house.dispatcher->records[w];
+        const uint32_t outstanding = house.dispatcher->sched_workers[w].outstanding;
+        if (workers[w].busy || outstanding == 0) {
+            continue;
+        }
+        const struct batch_record *batch = &record->batches[(record->batch_tail - outstanding) & (LEAT_WORKER_BATCHES - 1)];
+        const uint64_t time_ns = batch_ns[house.is_pipeline ? batch->application : 0] + batch->items * item_ns;
+        workers[w].busy = true;
+        workers[w].longer_ns = (int64_t)((2 * uniform() - 1) * house.spread * (double)time_ns);
+        workers[w].start_ns = now();
+        workers[w].end_ns = now() + time_ns + (uint64_t)workers[w].longer_ns;
+    }
+}
+
+static void
+count(uint32_t number, const struct leat_wire_response *answer)
+{
+    const bool ok = answer->outcome == LEAT_OUTCOME_OK;
+
+    outcome.in_time[house.is_pipeline ? 0 : number % APPS] += ok && answer->total_ns <= house.latency_ns;
+    outcome.late += ok && answer->total_ns > house.latency_ns;
+    outcome.refused += answer->outcome == LEAT_OUTCOME_REJECTED;
+    outcome.expired += answer->outcome == LEAT_OUTCOME_EXPIRED;
+}
+
+/* The next time at which something happens; at the latest when the dispatcher would look again by itself. */
+static uint64_t
+next_ns(uint64_t arrival_ns, uint32_t *ret_worker)
+{
+    uint64_t next = now() + MS < arrival_ns ? now() + MS : arrival_ns;
+
+    *ret_worker = house.worker_count;
+    for (uint32_t w = 0; w < house.worker_count; w++) {
+        if (workers[w].busy && workers[w].end_ns <= next) {
+            next = workers[w].end_ns;
+            *ret_worker = w;
+        }
+    }
+    return next;
+}
+
+/* Queries to `apps` of the applications in turn, or runs. */
+static void
+play(double rate_qps, uint32_t apps)
+{
+    static uint32_t out[NUMBERS_MAX], spare[APPS][NUMBERS_MAX];
+    uint32_t out_count = 0, spare_count[APPS] = {0}, sent = 0, ends;
+    uint64_t arrival_ns = now();
+
+    random_state = leat_test_seed;
+    memset(&outcome, 0, sizeof(outcome));
+    memset(workers, 0, sizeof(workers));
+    for (uint32_t n = 0; n < house.numbers; n++) {
+        const uint32_t app = house.is_pipeline ? 0 : n % APPS;
+        spare[app][spare_count[app]++] = n;
+    }
+    while (sent < QUERIES || out_count > 0) {
+        const uint64_t next = next_ns(sent < QUERIES ? arrival_ns : UINT64_MAX, &ends);
+        if (ends < house.worker_count) {
+            run(ends);
+        } else {
+            set_clock(next);
+        }
+        while (sent < QUERIES && arrival_ns <= now()) {
+            const uint32_t app = sent++ % apps;
+            arrival_ns += (uint64_t)(-log(uniform()) / rate_qps * 1e9);
+            if (spare_count[app] == 0) {
+                outcome.kept_out++;
+                continue;
+            }
+            out[out_count++] = spare[app][--spare_count[app]];
+            submit(out[out_count - 1]);
+        }
+        decide();
+        begin_batches();
+        for (uint32_t i = 0; i < out_count;) {
+            struct leat_wire_response answer;
+            if (!answered(out[i], &answer)) {
+                i++;
+                continue;
+            }
+            const uint32_t app = house.is_pipeline ? 0 : out[i] % APPS;
+            count(out[i], &answer);
+            spare[app][spare_count[app]++] = out[i];
+            out[i] = out[--out_count];
+        }
+    }
+}
+
+/* All that came is in time where workers can do that easily, else most of what they can do; each of `apps` has its part of it. */
+static void
+check(const char *name, double load, uint32_t apps)
+{
+    const double can = QUERIES / (load > 1 ? load : 1), least = load <= 0.7 ? 0.99 : 0.8;
+    uint32_t sum = 0, fewest = QUERIES;
+
+    for (uint32_t a = 0; a < apps; a++) {
+        sum += outcome.in_time[a];
+        fewest = outcome.in_time[a] < fewest ? outcome.in_time[a] : fewest;
+    }
+    if (sum < least * can || fewest < 0.6 * can / apps || outcome.late > QUERIES / 20 || outcome.kept_out > QUERIES / 100) {
+        (void)fprintf(stderr,
+                      "%s, %u workers, %u batches each, spread %.2f, load %.1f: %u in time of %.0f, of an application %u at the "
+                      "least, %u late, %u refused, %u expired, %u found no slot\n",
+                      name, house.worker_count, house.dispatcher->options.worker_depth, house.spread, load, sum, can, fewest,
+                      outcome.late, outcome.refused, outcome.expired, outcome.kept_out);
+    }
+    EXPECT(sum >= least * can && fewest >= 0.6 * can / apps && outcome.late <= QUERIES / 20 &&
+           outcome.kept_out <= QUERIES / 100);
+}
+
+static const double loads[] = {0.7, 0.5, 1, 1.3, 2, 4}; /* each other one with a sanitizer */
+
+static void
+play_applications(uint32_t worker_count, uint32_t depth, uint32_t apps, double spread)
+{
+    static const uint16_t classes[LEAT_SCHED_WORKERS_MAX];
+    const double capacity_qps = worker_count * ITEMS_MAX * 1e9 / (double)(batch_ns[0] + ITEMS_MAX * item_ns);
+
+    for (size_t l = 0; l < LEAT_COUNT_OF(loads); l += LEAT_TEST_SHARE > 1 ? 2 : 1) {
+        const struct steps_options options = {.worker_count = worker_count,
+                                              .classes = classes,
+                                              .worker_depth = depth,
+                                              .sessions = 4,
+                                              .router = &leat_router_fcfs,
+                                              .selector = &leat_selector_fixed,
+                                              .other_count = APPS - 1,
+                                              .drop_late = true,
+                                              .latency_ns = {batch_ns[0]},
+                                              .per_item_ns = {item_ns},
+                                              .items_max = ITEMS_MAX};
+        steps_start(&options);
+        house = (struct house){.dispatcher = steps.dispatcher,
+                               .worker_count = worker_count,
+                               .numbers = NUMBERS_MAX,
+                               .latency_ns = 120 * MS,
+                               .spread = spread};
+        play(loads[l] * capacity_qps, apps);
+        check(apps == 1 ? "an application" : "two applications", loads[l], apps);
+        steps_stop();
+    }
+}
+
+/* Where each stage has a worker of its own, that of the first, which takes longer, is the bottleneck. */
+static void
+play_runs(uint32_t worker_count, uint32_t depth, bool own_workers, double spread)
+{
+    static struct leat_dedication dedication = {.owners = {0, 1}};
+    const uint64_t both_ns = batch_ns[0] + batch_ns[1] + 2 * ITEMS_MAX * item_ns;
+    const uint64_t cycle_ns = own_workers ? batch_ns[0] + ITEMS_MAX * item_ns : both_ns;
+    const double capacity_qps = (own_workers ? 1 : worker_count) * ITEMS_MAX * 1e9 / (double)cycle_ns;
+
+    for (size_t l = 0; l < LEAT_COUNT_OF(loads); l += LEAT_TEST_SHARE > 1 ? 2 : 1) {
+        const struct pipeline_steps_options options = {
+            .stage_count = 2,
+            .stages = {{.each = PIPELINE_STEPS_NONE,
+                        .time_ns = item_ns,
+                        .batch_ns = batch_ns[0],
+                        .items_max = ITEMS_MAX,
+                        .accuracy_ppm = 900000},
+                       {.after = 1,
+                        .each = PIPELINE_STEPS_NONE,
+                        .time_ns = item_ns,
+                        .batch_ns = batch_ns[1],
+                        .items_max = ITEMS_MAX,
+                        .output = true,
+                        .accuracy_ppm = 900000}},
+            .late = LEAT_PIPELINE_DROP,
+            .latency_ns = 120 * MS,
+            .runs_max = 256,
+            .each_items = 2,
+            .worker_count = worker_count,
+            .worker_depth = depth,
+            .stage_slots = 256,
+            .queue_capacity = 256,
+            .waiting_max = 256,
+            .drop_late = true};
+        pipeline_steps_start(&options);
+        if (own_workers) {
+            pipeline_steps_command(&(struct leat_command){.kind = LEAT_COMMAND_DEDICATE, .dedication = &dedication});
+        }
+        house = (struct house){.dispatcher = pipeline_steps.dispatcher,
+                               .worker_count = worker_count,
+                               .numbers = PIPELINE_STEPS_QUERIES,
+                               .latency_ns = options.latency_ns,
+                               .spread = spread,
+                               .is_pipeline = true};
+        play(loads[l] * capacity_qps, 1);
+        check(own_workers ? "runs, a worker for each stage" : "runs", loads[l], 1);
+        pipeline_steps_stop();
+    }
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    for (uint32_t depth = 1; depth <= 2; depth++) {
+        for (int noisy = LEAT_TEST_SHARE > 1; noisy < 2; noisy++) {
+            const double spread = noisy * 0.15;
+            play_applications(1, depth, 1, spread);
+            play_applications(4, depth, 1, spread);
+            play_applications(1, depth, 2, spread);
+            play_applications(3, depth, 2, spread);
+            play_runs(1, depth, false, spread);
+            play_runs(2, depth, false, spread);
+            play_runs(2, depth, true, spread);
+        }
+    }
+    return 0;
+}
