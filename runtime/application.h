@@ -167,6 +167,7 @@ struct leat_application {
     bool sweep_due; /* a query that waits was cancelled, or its session closed */
     struct leat_load load; /* of online queries, with those that are refused for want of room or of time */
     uint64_t turned_away_items; /* of these, ever */
+    uint64_t late_queries; /* of them, that an idle worker could have had done in time, and that were refused, or waited for too long; ever */
     uint64_t jump_items; /* of those: as many waiting are LEAT_EVENT_JUMP; 0: none are */
     uint64_t queries_seen;      /* of the load, at the last evaluation */
     uint32_t asked_lately;      /* evaluations to go until it was not */

@@ -537,10 +537,11 @@ arrive(struct leat_dispatcher *dispatcher, struct leat_application *app, const s
 
 /* There is no time for it; what is asked again without its aim may be let in then. */
 static void
-refuse_late(struct leat_dispatcher *dispatcher, struct leat_application *app, const struct leat_query_entry *entry)
+refuse_late(struct leat_dispatcher *dispatcher, struct leat_application *app, const struct leat_query_entry *entry, bool would_do)
 {
     const struct stage_query *stage = stage_of(dispatcher, entry);
 
+    app->late_queries += would_do;
     if (LEAT_UNLIKELY(stage != NULL && stage->aims)) {
         leat_dispatcher_tell_jump(dispatcher, app);
     } else {
@@ -600,6 +601,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     }
     if (LEAT_UNLIKELY(leat_waiting_count(waiting) >= app->waiting_max)) {
         if (online) {
+            app->late_queries++;
             leat_dispatcher_turn_away(dispatcher, app, query.items);
         }
         bump(&app->counters.rejected, 1);
@@ -619,7 +621,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         if (LEAT_UNLIKELY(lost && probed == LEAT_PROBING_NONE)) {
             closest = close_by(dispatcher, app, rank, variant, query.items);
             if (online) {
-                refuse_late(dispatcher, app, entry);
+                refuse_late(dispatcher, app, entry, late_at(dispatcher, app, variant, &query) > dispatcher->now_ns);
             }
             bump(&app->counters.rejected, 1);
             finish_close_to(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_DEADLINE, closest);
@@ -656,6 +658,7 @@ goes_on_in_time(struct sweep *sweep, const struct leat_query_entry *entry, const
     const uint32_t variant = fastest_for(sweep->dispatcher, sweep->app, sweep->rank, query, &reason, &closest);
     const uint64_t late_ns = variant != NOBODY ? late_at(sweep->dispatcher, sweep->app, variant, query) : query->deadline_ns;
     if (late_ns <= sweep->dispatcher->now_ns) {
+        sweep->app->late_queries++;
         put_last(sweep->dispatcher, sweep->app, entry, query);
         return false;
     }
@@ -683,6 +686,7 @@ goes_on_waiting(void *context, const struct leat_query_entry *entry, const struc
         return goes_on_in_time(sweep, entry, query);
     }
     if (entry->deadline_ns <= sweep->dispatcher->now_ns) {
+        app->late_queries += sweep->rank == LEAT_RANK_ONLINE;
         bump(&app->counters.expired, 1);
         leat_dispatcher_finish(sweep->dispatcher, entry, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE);
         return false;
@@ -1618,6 +1622,7 @@ learn(struct leat_dispatcher *dispatcher, const struct lesson *lesson)
 
     bump(&app->counters.busy_ns, batch->online ? done->exec_ns : 0);
     bump(&app->counters.expired, done->expired);
+    app->late_queries += batch->online ? done->expired : 0;
     bump(&app->counters.failed, done->failed);
     bump(&app->counters.ok, ran - done->failed);
     if (app->selector->when_idle && batch->online && ran > 0 && class == batch->class) {

@@ -73,6 +73,7 @@ struct leat_profile_copy {
     uint32_t rising_qps;               /* the rate, but that of late where it rises */
     uint64_t queries, items;           /* that arrived so far */
     uint64_t admitted_items;           /* of these, those that were not refused for want of room or of time */
+    uint64_t late_queries;             /* that were, or that waited for too long, though an idle worker could have had them done in time */
     uint64_t waiting_items;            /* of online queries */
     struct leat_profile profiles[LEAT_WORKER_CLASSES_MAX];
     bool answered; /* control's */

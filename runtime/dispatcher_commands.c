@@ -159,6 +159,7 @@ take_over(struct leat_dispatcher *dispatcher, struct leat_application *app)
     leat_histogram_merge(&successor->sizes, &app->sizes);
     successor->load = app->load;
     successor->turned_away_items = app->turned_away_items;
+    successor->late_queries = app->late_queries;
     successor->jump_items = app->jump_items;
     successor->queries_seen = app->queries_seen;
     successor->asked_lately = app->asked_lately;
@@ -193,6 +194,7 @@ copy_profiles(struct leat_dispatcher *dispatcher, struct leat_profile_copy *copy
         copy->queries = app->load.queries;
         copy->items = app->load.items;
         copy->admitted_items = app->load.items - app->turned_away_items;
+        copy->late_queries = app->late_queries;
     }
     leat_dispatcher_send(dispatcher, &event);
 }

@@ -247,7 +247,7 @@ note_change(struct leat_daemon *daemon, uint32_t a, uint32_t s, const struct lea
     const struct leat_scale_stage *stage = &scaled->stages[s];
     struct leat_scale_change *change = &keeper->history[keeper->changes++ % LEAT_SCALE_CHANGES_KEPT];
     const struct leat_scale_part *from = &stage->part;
-    char why[sizeof(change->why)];
+    char why[sizeof(change->why)], counted[32] = "";
 
     *change = (struct leat_scale_change){.looked_ns = keeper->looked_ns,
                                          .at_ns = leat_monotonic_ns(),
@@ -256,8 +256,11 @@ note_change(struct leat_daemon *daemon, uint32_t a, uint32_t s, const struct lea
                                          .from = *from,
                                          .to = *to};
     memcpy(change->stage, stage->name, sizeof(change->stage));
-    (void)snprintf(why, sizeof(why), "%.0f items/s come, %.0f are foreseen, %llu wait", stage->rate_qps,
-                   scaled->scaler.expected_qps, (unsigned long long)stage->waiting_items);
+    if (scaled->shortfall.factor > 1) {
+        (void)snprintf(counted, sizeof(counted), ", counted %.2f times", scaled->shortfall.factor);
+    }
+    (void)snprintf(why, sizeof(why), "%.0f items/s come, %.0f are foreseen, %llu wait%s", stage->rate_qps, scaled->foreseen_qps,
+                   (unsigned long long)stage->waiting_items, counted);
     memcpy(change->why, scaled->served ? why : scaled->trouble, sizeof(why));
     leat_log(LEAT_LOG_INFO, "application '%s': %u instances on %u cores and %u that start, before %u on %u and %u: %s",
              stage->name, to->ready, to->cores, to->starting, from->ready, from->cores, from->starting, change->why);
@@ -313,6 +316,7 @@ commit(struct leat_daemon *daemon, const struct leat_scale_wanted *wanted, const
             struct leat_scale_stage *stage = &keeper->applications[a].stages[s];
             const struct leat_scale_part part = part_of(planned, daemon->options.worker_count, leat_scale_unit(a, s));
             if (memcmp(&part, &stage->part, sizeof(part)) != 0) {
+                keeper->applications[a].changed = true;
                 note_change(daemon, a, s, &part);
                 stage->part = part;
             }
@@ -379,6 +383,51 @@ rest(struct leat_daemon *daemon, bool changed, bool told)
     }
 }
 
+/* All that it is to have of workers is in force, and was at the last look. */
+static bool
+is_settled(const struct leat_daemon *daemon, uint32_t a)
+{
+    const struct leat_scale_keeper *keeper = daemon->scaling;
+    bool settled = keeper->applications[a].served && !keeper->applications[a].changed;
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        const struct leat_scale_worker *worker = &keeper->workers[w];
+        const bool own = worker->application != LEAT_SCALE_NOBODY && worker->application / LEAT_SCALE_STAGES_MAX == a;
+        settled = settled && (!own || (!worker->starting && worker->has == worker->cores));
+    }
+    return settled;
+}
+
+/* What is late though it should not be makes the load count for more. */
+static void
+learn_shortfalls(struct leat_daemon *daemon, const uint32_t *free_cores)
+{
+    struct leat_scale_keeper *keeper = daemon->scaling;
+    uint32_t left = 0;
+
+    for (uint32_t p = 0; p < daemon->options.worker_count; p++) {
+        left += free_cores[p];
+    }
+    for (uint32_t a = 0; a < daemon->options.scaling.application_count; a++) {
+        struct leat_scale_application *scaled = &keeper->applications[a];
+        uint64_t late = 0;
+        for (uint32_t s = 0; s < scaled->scaler.joint.stage_count; s++) {
+            late += scaled->stages[s].late_queries;
+        }
+        if (!keeper->early) {
+            const double before = scaled->shortfall.factor;
+            leat_shortfall_look(&scaled->shortfall, scaled->stages[0].queries, late, is_settled(daemon, a), left > 0);
+            scaled->changed = false;
+            if (scaled->shortfall.factor != before) {
+                leat_log(LEAT_LOG_INFO, "'%s': its load counts %.2f times, before %.2f: by how much of it was late with what should do",
+                         daemon->options.scaling.applications[a].name, scaled->shortfall.factor, before);
+            }
+        }
+        scaled->scaler.rate_qps = scaled->stages[0].rate_qps * scaled->shortfall.factor;
+        scaled->scaler.expected_qps = scaled->foreseen_qps * scaled->shortfall.factor;
+    }
+}
+
 /* Mutex held, released meanwhile. `between`: before its time. `told`: of a jump, since the look before. */
 static void
 look_around(struct leat_daemon *daemon, bool between, bool told)
@@ -396,6 +445,7 @@ look_around(struct leat_daemon *daemon, bool between, bool told)
         return;
     }
     see_workers(daemon, free_cores);
+    learn_shortfalls(daemon, free_cores);
     decide(daemon, between, wanted);
     if (keeper->stop || daemon->server_done || !all_there(daemon)) {
         keeper->jumped = true; /* another look is next */
@@ -553,6 +603,9 @@ leat_scale_keeper_create(struct leat_daemon *daemon)
     }
     leat_daemon_init_timed_condition(&keeper->turn);
     keeper->rest_ns = LEAT_SCALE_REST_NS;
+    for (uint32_t a = 0; a < options->application_count; a++) {
+        keeper->applications[a].shortfall = (struct leat_shortfall)LEAT_SHORTFALL_INIT;
+    }
     daemon->scaling = keeper;
     const enum leat_status status = survey(daemon);
     if (status != LEAT_OK) {

@@ -6,6 +6,7 @@
 #include "runtime/scale_keeper.h"
 #include "runtime/scale_plan.h"
 #include "sched/calls.h"
+#include "sched/shortfall.h"
 
 #define LEAT_SCALE_CHANGES_KEPT 64u
 #define LEAT_SCALE_UNITS        (LEAT_SCALER_APPLICATIONS_MAX * LEAT_SCALE_STAGES_MAX)
@@ -28,6 +29,7 @@ struct leat_scale_stage {
     double rate_qps;                             /* of items, now */
     struct leat_calls calls;                     /* for one of the first stage's items */
     uint64_t items, admitted_items;              /* that came so far; that were let in */
+    uint64_t queries, late_queries;              /* likewise; that were late though an idle worker would have done */
     uint64_t waiting_items;
     struct leat_scale_part part; /* as it was arranged last */
     uint64_t latency_ns[LEAT_JOINT_CLASSES_MAX][LEAT_SCALE_CORES_MAX * LEAT_SCALE_BATCH_MAX];
@@ -38,6 +40,9 @@ struct leat_scale_application {
     struct leat_scaler_application scaler;
     bool served; /* it is there, and can be scaled */
     struct leat_forecast_memory memory;
+    double foreseen_qps; /* 0: nothing is */
+    struct leat_shortfall shortfall; /* by which the scaler is told of more */
+    bool changed; /* what it has of workers, by the last decision */
     char trouble[160]; /* why it is not scaled; "" where it is */
     struct leat_scale_stage stages[LEAT_SCALE_STAGES_MAX];
 };

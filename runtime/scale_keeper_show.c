@@ -53,10 +53,10 @@ describe_application(const struct leat_daemon *daemon, uint32_t a)
         (void)json_array_append_new(stages, describe_stage(daemon, a, s, workers));
     }
     json_t *object = describe_part(&sum);
-    json_t *more = json_pack("{s:s, s:i, s:b, s:s, s:o, s:f, s:f, s:I, s:o}", "name", option->name, "weight",
+    json_t *more = json_pack("{s:s, s:i, s:b, s:s, s:o, s:f, s:f, s:f, s:I, s:o}", "name", option->name, "weight",
                              (int)option->weight, "scaled", (int)scaled->served, "trouble", scaled->trouble, "workers",
-                             workers, "rate_items_per_s", scaled->scaler.rate_qps, "expected_items_per_s",
-                             scaled->scaler.expected_qps, "waiting_items", (json_int_t)waiting_items, "stages", stages);
+                             workers, "rate_items_per_s", scaled->stages[0].rate_qps, "expected_items_per_s",
+                             scaled->foreseen_qps, "counted_times", scaled->shortfall.factor, "waiting_items", (json_int_t)waiting_items, "stages", stages);
     (void)json_object_update(object, more);
     json_decref(more);
     return object;

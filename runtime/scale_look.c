@@ -171,6 +171,8 @@ look_at(struct leat_daemon *daemon, uint32_t a, uint32_t s, const char *name)
     stage->waiting_items = keeper->copy.waiting_items;
     stage->items = keeper->copy.items;
     stage->admitted_items = keeper->copy.admitted_items;
+    stage->queries = keeper->copy.queries;
+    stage->late_queries = keeper->copy.late_queries;
     stage->seen = true;
     return LOOK_SEEN;
 }
@@ -283,8 +285,7 @@ leat_scale_look(struct leat_daemon *daemon, uint32_t a)
     }
     scaled->scaler.joint.weight = options->applications[a].weight;
     leat_forecast_remember(&scaled->memory, scaled->stages[0].items, leat_monotonic_ns());
-    scaled->scaler.rate_qps = scaled->stages[0].rate_qps;
-    scaled->scaler.expected_qps =
+    scaled->foreseen_qps =
         options->forecast != LEAT_SCALING_FORESEES_NOTHING ? leat_forecast_foresee(&scaled->memory, options->forecast) : 0;
     scaled->trouble[0] = '\0';
     return true;

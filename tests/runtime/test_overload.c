@@ -306,10 +306,52 @@ play_runs(uint32_t worker_count, uint32_t depth, bool own_workers, double spread
     }
 }
 
+/* ---- What is told to who scales ---------------------------------------------------------------------- */
+
+/* What is late counts where an idle worker would have had it done in time, and else does not, whatever becomes of it. */
+static void
+test_late_queries(bool drop_late)
+{
+    static const uint16_t classes[1];
+    const struct steps_options options = {.worker_count = 1,
+                                          .classes = classes,
+                                          .worker_depth = 1,
+                                          .sessions = 1,
+                                          .router = &leat_router_fcfs,
+                                          .selector = &leat_selector_fixed,
+                                          .drop_late = drop_late,
+                                          .latency_ns = {5 * MS},
+                                          .per_item_ns = {item_ns},
+                                          .items_max = ITEMS_MAX};
+
+    steps_start(&options);
+    steps_submit(0, 1, 6500); /* it takes 7 ms */
+    (void)steps_round(1);
+    EXPECT(steps.app.late_queries == 0);
+    (void)steps_run(0);
+    (void)steps_round(1);
+    steps_submit(1, 1, 10000);
+    (void)steps_round(1);
+    steps_submit(2, 1, 10000); /* behind the first, it is late */
+    (void)steps_round(1);
+    EXPECT(steps.app.late_queries == drop_late);
+    steps_submit(3, 1, 30000);
+    (void)steps_round(1);
+    EXPECT(steps.app.late_queries == drop_late);
+    (void)steps_round(40 * MS); /* the worker was held up */
+    EXPECT(steps.app.late_queries == 2);
+    while (steps_run(0) || steps_round(1)) { /* which does not begin the second any more */
+    }
+    EXPECT(steps.app.late_queries == 2u + drop_late);
+    steps_stop();
+}
+
 int
 main(void)
 {
     leat_test_init();
+    test_late_queries(true);
+    test_late_queries(false);
     for (uint32_t depth = 1; depth <= 2; depth++) {
         for (int noisy = LEAT_TEST_SHARE > 1; noisy < 2; noisy++) {
             const double spread = noisy * 0.15;

@@ -8,6 +8,7 @@
  *          Who is listed and comes late has a worker of one that has more, while that one's load goes on; where there are
  *          fewer workers than listed ones, the first have them, others say so, are answered, and have them when these go.
  *          Times are those of the variant that runs, whatever else was learned and forgotten.
+ *          Queries that are late though the plan says that all are in time make the load count for more, as long as that goes on.
  *          A load that jumps is looked at before the time of the next look.
  *          While there is an offline job, workers that nobody has are awake, and run it, though it be of an application that is
  *          scaled; what another owns does not. Online queries of that application beside its job are all answered in time, and
@@ -444,6 +445,7 @@ expect_service(struct leat_session *control, const char *name)
 /* ---- Looks that fail ------------------------------------------------------------------------------------ */
 
 static _Atomic bool refuses; /* W: the test, relaxed */
+static _Atomic uint32_t late_percent; /* of its queries, it is said. W: the test, relaxed */
 static _Atomic uint32_t runs[2]; /* that each variant is said to have had; 0: as it is. W: the test, relaxed */
 
 enum leat_status __real_leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_application *app,
@@ -464,6 +466,7 @@ __wrap_leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_a
     if (number > 0) {
         copy->profiles[0].number = number;
     }
+    copy->late_queries = copy->queries * atomic_load_explicit(&late_percent, memory_order_relaxed) / 100;
     return status;
 }
 
@@ -613,6 +616,52 @@ test_mode(enum leat_scaling_mode mode, uint32_t workers, uint32_t cores_max, uin
     json_t *refused = request(control, "{\"op\":\"scale-set\",\"worker\":0,\"cores\":1}");
     EXPECT(strstr(json_string_value(json_object_get(refused, "error")), "workers follow the load") != NULL);
     json_decref(refused);
+    end_load(&load);
+    leat_close(control);
+    stop(&box);
+}
+
+/* ---- What should do and does not --------------------------------------------------------------------------- */
+
+static double
+counted_times(struct leat_session *control)
+{
+    json_t *shown = request(control, "{\"op\":\"scale-show\"}");
+    const json_t *applications = json_object_get(json_object_get(shown, "scaling"), "applications");
+    const double times = json_number_value(json_object_get(json_array_get(applications, 0), "counted_times"));
+
+    EXPECT(json_number_value(json_object_get(json_array_get(applications, 1), "counted_times")) >= 1);
+    json_decref(shown);
+    return times;
+}
+
+/* What the plan says is enough is not, by the queries that are late: there are more cores, until these do. */
+static void
+test_shortfall(void)
+{
+    static struct load load;
+    struct box box = {0};
+
+    start(&box, LEAT_SCALING_LEAT, 8, 4, LEAT_SCALING_DELAY_AUTO, names, APPS);
+    struct leat_session *control = open_session(&box);
+    begin_load(&load, &box, names, 0);
+    await_least(control, 1);
+    EXPECT(counted_times(control) == 1);
+    set_rates(&load, HIGH_QPS / 2, CALM_QPS);
+    await(control, 0, 2, 1);
+    atomic_store_explicit(&late_percent, 30, memory_order_relaxed);
+    await(control, 0, 5, 1);
+    while (counted_times(control) < 2) {
+        leat_test_look_later();
+    }
+    atomic_store_explicit(&late_percent, 0, memory_order_relaxed);
+    for (double most = 0; counted_times(control) >= most;) {
+        const double times = counted_times(control);
+        most = times > most ? times : most;
+        leat_test_look_later();
+    }
+    set_rates(&load, CALM_QPS, CALM_QPS);
+    await_least(control, 1);
     end_load(&load);
     leat_close(control);
     stop(&box);
@@ -1293,6 +1342,7 @@ main(void)
     test_mode(LEAT_SCALING_LEAT, 8, 4, LEAT_SCALING_DELAY_AUTO);
     test_mode(LEAT_SCALING_HORIZONTAL, 8, 1, 50000000);
     test_mode(LEAT_SCALING_VERTICAL, 2, 4, LEAT_SCALING_DELAY_AUTO);
+    test_shortfall();
     test_gone();
     test_two_classes();
     test_pipeline();

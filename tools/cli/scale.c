@@ -194,6 +194,10 @@ print_scaled(const json_t *scaling)
                 print_row("  ", text_of(stage, "application"), stage, "");
             }
         }
+        const double times = json_number_value(json_object_get(application, "counted_times"));
+        if (times > 1) {
+            (void)printf("  its load counts %.2f times: queries were late with the cores that should do for it\n", times);
+        }
         if (text_of(application, "trouble")[0] != '\0') {
             (void)printf("  is not scaled: %s\n", text_of(application, "trouble"));
         }
