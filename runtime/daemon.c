@@ -52,8 +52,34 @@ offline_max(const struct leat_daemon *daemon, const struct leat_pipeline *pipeli
     return most;
 }
 
+/* Of its most accurate model; 0: of none it is known. */
+static uint32_t
+best_accuracy(const struct leat_application *app)
+{
+    uint32_t best_ppm = 0;
+
+    for (uint32_t v = 0; v < app->variant_count; v++) {
+        best_ppm = app->variants[v]->accuracy_ppm > best_ppm ? app->variants[v]->accuracy_ppm : best_ppm;
+    }
+    return best_ppm;
+}
+
+/* Mutex held. As if stages erred independently. */
+static uint32_t
+best_of_stages(const struct leat_daemon *daemon, const struct leat_pipeline *pipeline)
+{
+    double best = 1;
+
+    for (uint32_t s = 0; s < pipeline->stage_count; s++) {
+        const struct leat_application *app = daemon->applications[pipeline->stages[s].application];
+        best *= app != NULL ? best_accuracy(app) / 1e6 : 0;
+    }
+    return (uint32_t)(best * 1e6 + 0.5);
+}
+
 enum leat_status
-leat_daemon_find_offline(struct leat_daemon *daemon, const char *name, struct leat_target *ret_target, uint32_t *ret_most)
+leat_daemon_find_offline(struct leat_daemon *daemon, const char *name, struct leat_target *ret_target, uint32_t *ret_most,
+                         uint32_t *ret_best_ppm)
 {
     enum leat_status status = LEAT_OK;
 
@@ -63,9 +89,11 @@ leat_daemon_find_offline(struct leat_daemon *daemon, const char *name, struct le
     if (app != NULL) {
         *ret_target = app->target;
         *ret_most = app->waiting_max;
+        *ret_best_ppm = best_accuracy(app);
     } else if (own != NULL && own->pipeline != NULL && !own->removing) {
         *ret_target = own->pipeline->target;
         *ret_most = offline_max(daemon, own->pipeline);
+        *ret_best_ppm = best_of_stages(daemon, own->pipeline);
     } else if (own != NULL && !own->removing) {
         status = LEAT_FAIL(LEAT_ERR_NOT_FOUND, "pipeline '%s' is not served: %s", name, own->failure);
     } else {
@@ -78,8 +106,8 @@ leat_daemon_find_offline(struct leat_daemon *daemon, const char *name, struct le
 enum leat_status
 leat_daemon_find_target(void *context, const char *name, struct leat_target *ret_target)
 {
-    uint32_t most;
-    return leat_daemon_find_offline(context, name, ret_target, &most);
+    uint32_t most, best_ppm;
+    return leat_daemon_find_offline(context, name, ret_target, &most, &best_ppm);
 }
 
 /* ---- Models ----------------------------------------------------------------------------------- */

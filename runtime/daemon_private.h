@@ -205,9 +205,12 @@ struct leat_daemon_model *leat_daemon_find_model(struct leat_daemon *daemon, con
 
 /* Of an application, model or pipeline that is served. What the server calls; the context is the daemon. Mutex not held. */
 LEAT_MUST_CHECK enum leat_status leat_daemon_find_target(void *context, const char *name, struct leat_target *ret_target);
-/* The same, and how many offline queries of it may be under way without one being refused for want of room; 0: none may. */
-LEAT_MUST_CHECK enum leat_status leat_daemon_find_offline(struct leat_daemon *daemon, const char *name,
-                                                          struct leat_target *ret_target, uint32_t *ret_most);
+/*
+ * The same, how many offline queries of it may be under way without one being refused for want of room (0: none may), and how accurate its
+ * answers can be (0: unknown).
+ */
+LEAT_MUST_CHECK enum leat_status leat_daemon_find_offline(struct leat_daemon *daemon, const char *name, struct leat_target *ret_target,
+                                                          uint32_t *ret_most, uint32_t *ret_best_ppm);
 
 /* ---- runtime/daemon_scale.c --------------------------------------------------------------------- */
 

@@ -219,9 +219,9 @@ leat_offline_list_jobs(struct leat_offline *offline)
 /* ---- Orders ----------------------------------------------------------------------------------- */
 
 static enum leat_status
-find_target(struct leat_offline *offline, const char *name, struct leat_target *ret_target, uint32_t *ret_most)
+find_target(struct leat_offline *offline, const char *name, struct leat_target *ret_target, uint32_t *ret_most, uint32_t *ret_best_ppm)
 {
-    enum leat_status status = leat_daemon_find_offline(offline->daemon, name, ret_target, ret_most);
+    enum leat_status status = leat_daemon_find_offline(offline->daemon, name, ret_target, ret_most, ret_best_ppm);
     if (status == LEAT_OK) {
         status = leat_offline_check_target(ret_target);
         status = status == LEAT_OK ? LEAT_OK : leat_err_prefix(status, "'%s'", name);
@@ -335,9 +335,13 @@ leat_offline_submit(struct leat_offline *offline, const struct leat_registry_job
     struct leat_registry_job kept = *order;
     struct leat_offline_folders folders;
     struct leat_target target;
-    uint32_t most;
+    uint32_t most, best_ppm;
 
-    enum leat_status status = find_target(offline, kept.application, &target, &most);
+    enum leat_status status = find_target(offline, kept.application, &target, &most, &best_ppm);
+    if (status == LEAT_OK && kept.accuracy_floor_ppm > best_ppm) {
+        status = LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "'%s' has no model that is as accurate as %.6g: %s %.6g", kept.application,
+                           kept.accuracy_floor_ppm / 1e6, best_ppm > 0 ? "its best is" : "none is known to be more than", best_ppm / 1e6);
+    }
     if (status != LEAT_OK) {
         return status;
     }
@@ -875,7 +879,9 @@ run_job(struct run *run)
 {
     struct job *job = run->job;
 
-    enum leat_status status = find_target(run->offline, job->kept.application, &run->target, &run->most);
+    uint32_t best_ppm; /* may have become less than it asks for: then its items fail, each with the reason */
+
+    enum leat_status status = find_target(run->offline, job->kept.application, &run->target, &run->most, &best_ppm);
     if (status == LEAT_OK) {
         status = leat_offline_list(&job->folders, &run->target, &run->items);
     }

@@ -180,6 +180,7 @@ def check_errors():
     leat("--stages", "one.csv", "--objective", "100ms", code=2, says=["--trace"])
     leat(*VIDEO, "--scaler", "leat,fa3", code=2, says=["fa3"])
     leat(*VIDEO, "--objective", "1us", code=2, says=["milliseconds"])
+    leat(*VIDEO, "--rate", "1e9", code=2, says=["queries in a run", "--rate"])
     leat(*VIDEO, "--hold", "1ms", code=2, says=["--hold"])
     leat(*VIDEO, "--forecast", "lasts", code=1, says=["lasts"])
     leat(*VIDEO, "--forecast", write("bad.onnx", "no model"), code=1, says=["leat simulate"])

@@ -259,6 +259,10 @@ test_items_and_report(void)
     EXPECT(access(path_of("out2"), F_OK) != 0); /* nor is its folder there */
     EXPECT(submit("copy", "in", "in") == 3);
     expect_refusal(3, "the output folder must be another");
+    const char *const accurate[] = {"offline", "submit", "--application", "copy", "--input", path_of("in"), "--output", path_of("out2"),
+                                    "--accuracy-floor", "0.5", NULL};
+    EXPECT(command_run(&command, asked->socket_path, accurate) == 3);
+    expect_refusal(3, "'copy' has no model that is as accurate as 0.5: none is known to be more than 0");
     EXPECT(mkdir(path_of("pictures"), 0700) == 0);
     fake_root_write(&leatd.root, "/pictures/cat.jpg", "no array");
     EXPECT(submit("copy", "pictures", "out2") == 3);

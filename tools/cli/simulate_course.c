@@ -11,6 +11,7 @@
 #include "tools/cli/output.h"
 #include "tools/simulate/parallel.h"
 #include "tools/simulate/plot.h"
+#include "tools/simulate/simulate.h"
 
 #define VERB             "simulate"
 #define THREADS_MAX      256u
@@ -131,7 +132,11 @@ read_trace(struct course *course)
     if (course->duration_ns == 0) {
         course->duration_ns = (uint64_t)(course->rates.steps[course->rates.count - 1].end_s * 1e9);
     }
-    return EXIT_DONE;
+    const double queries = rates_mean_qps(&course->rates) * (double)course->duration_ns / 1e9;
+    return queries <= SIMULATE_QUERIES_MAX
+               ? EXIT_DONE
+               : usage_error(VERB, "%.3g queries in a run; there can be %.3g: a lower --rate, or a shorter --duration", queries,
+                             (double)SIMULATE_QUERIES_MAX);
 }
 
 /* ---- Runs -------------------------------------------------------------------------------------- */

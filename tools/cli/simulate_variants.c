@@ -587,6 +587,11 @@ run_all(struct survey *survey)
     if (count > RUNS_MAX) {
         return usage_error(VERB, "%llu runs: there can be %u", (unsigned long long)count, RUNS_MAX);
     }
+    const double queries = survey->rates_qps[survey->rate_count - 1] * (double)survey->duration_ns / 1e9;
+    if (queries > SIMULATE_QUERIES_MAX) {
+        return usage_error(VERB, "%.3g queries in a run; there can be %.3g: a lower --rate, or a shorter --duration", queries,
+                           (double)SIMULATE_QUERIES_MAX);
+    }
     survey->results = calloc(count, sizeof(*survey->results));
     if (survey->results == NULL) {
         (void)LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for %llu runs", (unsigned long long)count);
