@@ -67,11 +67,11 @@ struct leat_plan {
     size_t scratch_bytes;
 };
 
-/* Native instructions only: emulated, bf16 is slower than f32. For AVX2, oneDNN's sums of whole numbers are not always right. */
+/* Native instructions only: emulated, bf16 is slower than f32, and so is int8 in vectors narrower than those of AVX2. */
 static uint32_t
 cpu_precisions(void)
 {
-    const uint32_t bf16 = dnnl_cpu_isa_avx512_core_bf16, int8 = dnnl_cpu_isa_avx512_core, have = dnnl_get_effective_cpu_isa();
+    const uint32_t bf16 = dnnl_cpu_isa_avx512_core_bf16, int8 = dnnl_cpu_isa_avx2, have = dnnl_get_effective_cpu_isa();
     return LEAT_PRECISION_BIT(LEAT_PRECISION_F32) |
            ((have & bf16) == bf16 ? LEAT_PRECISION_BIT(LEAT_PRECISION_BF16) : 0) |
            ((have & int8) == int8 ? LEAT_PRECISION_BIT(LEAT_PRECISION_INT8) : 0);

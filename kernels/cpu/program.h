@@ -287,7 +287,8 @@ struct cpu_quantised {
     dnnl_memory_desc_t weights_as; /* how the payload is read, channels first */
     const float *bias;             /* [channels]; NULL: none */
     bool padded;                   /* it multiplies zeros that the source does not have */
-    const int64_t *point_strides;  /* down and across; NULL but for convolutions of 1x1 pixels, without groups and padding */
+    /* Of images, without groups and gaps: kernel, strides, padding before it, each down and across; else NULL. */
+    const int64_t *window;
     /* Writes the descriptor of the operation for these types; weights and bias are as `weights` and `bias` say. */
     enum leat_status (*describe)(struct cpu_builder *b, const void *context, dnnl_data_type_t source,
                                  const dnnl_memory_desc_t *weights, const dnnl_memory_desc_t *bias,

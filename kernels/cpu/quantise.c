@@ -10,7 +10,9 @@
  *            behind SiLU, and that are no addend: of numbers about 0 nearly half would stand for nothing. What that adds
  *            to sums goes into the bias; where zeros are padded, it is less at the edges, and oneDNN subtracts it.
  * Overflow   Processors without VNNI add two products of u8 and s8 in 16 bits, and cap them. There weights have 7 bits: two times
- *            255 * 64 fit. Products of s8 stay in floats there: oneDNN's negate -128 in 8 bits.
+ *            255 * 64 fit. Products of s8 stay in floats there: oneDNN's negate -128 in 8 bits. But with AVX2 and no AVX-512 most are
+ *            on a kernel of our own (fours.h), for which a channel's step is as fine as its own weights let it be, between 7 and 8
+ *            bits as a rule.
  * First, last  What has no product before it, or none behind it, has more than 8 bits: few multiplications, which decide much. A first
  *            convolution has 13 and 10 at least where there is VNNI (whole_image.h), all else floats: products of many
  *            weights bf16, where the processor multiplies that (lower_linear.c).
@@ -20,10 +22,13 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/cpu/activation.h"
+#include "kernels/cpu/fours.h"
 #include "kernels/cpu/points.h"
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
 #include "kernels/team.h"
+#include "kernels/window.h"
 
 enum {
     U8_MOST = 255,
@@ -31,6 +36,7 @@ enum {
     S8_MOST_WITHOUT_VNNI = 64,
     S8_MOST_HALVED =
         126, /* of convolutions without VNNI: there oneDNN halves the weights of s8 itself, before it rounds them */
+    CHANNELS_AT_ONCE = 16, /* a cache line of weights */
 };
 
 /* ---- Which ------------------------------------------------------------------------------------------ */
@@ -135,6 +141,32 @@ ask_reader(struct cpu_builder *b, uint32_t n)
     }
 }
 
+/* By its shape: on our own kernel for AVX2, whatever its numbers are. */
+static bool
+takes_fours(const struct leat_graph *graph, const struct leat_node *node)
+{
+#if defined(__x86_64__)
+    const struct leat_value *w = leat_node_input(graph, node, 1);
+    const bool conv = node->op->kind == LEAT_OP_CONV;
+    const bool last = node->op->kind == LEAT_OP_MATMUL || (!conv && leat_node_int(node, "transB", 0) == 0);
+    const uint32_t y = LEAT_WINDOW_RANK - 2, x = LEAT_WINDOW_RANK - 1;
+    struct leat_window window;
+
+    if (!cpu_fours_run_here() || w->rank != (conv ? 4 : 2) || w->dims[last ? 0 : 1] % CPU_FOURS_INPUTS != 0 ||
+        w->dims[last ? 1 : 0] % CPU_FOURS_OUTPUTS != 0 ||
+        (node->fused_activation > LEAT_ACTIVATION_CLIP && !cpu_activation_runs_here(node->fused_activation))) {
+        return false;
+    }
+    return !conv || (leat_node_int(node, "group", 1) == 1 && leat_window_of(graph, node, &window) == LEAT_OK &&
+                     window.dilation[y] == 1 && window.dilation[x] == 1 && w->dims[1] <= CPU_FOURS_PADDED_MAX &&
+                     window.kernel[y] * window.kernel[x] <= CPU_FOURS_TAPS_MAX);
+#else
+    (void)graph;
+    (void)node;
+    return false;
+#endif
+}
+
 /* Steps of the range as it is are finer by an eighth, and more, than those of one about 0. */
 static bool
 is_lopsided(const struct leat_value *value)
@@ -146,18 +178,23 @@ is_lopsided(const struct leat_value *value)
     return value->least < 0 && as_it_is <= 7.0 / 8 * about_zero;
 }
 
-/* Behind ask_reader(). Addends and their sums stay about 0, for which oneDNN has kernels, and what windows pass on, too. */
+/*
+ * Behind ask_reader(). Addends and their sums stay about 0, for which oneDNN has kernels, and what windows pass on, too; without
+ * VNNI all that its kernels read.
+ */
 static void
 choose_shifted(struct cpu_builder *b)
 {
     const struct leat_graph *graph = b->graph;
 
     for (uint32_t v = 0; v < graph->value_count; v++) {
-        b->shifted[v] = cpu_weights_most(true, dnnl_u8) == S8_MOST && b->wants_whole[v] &&
-                        is_lopsided(&graph->values[v]);
+        b->shifted[v] = b->wants_whole[v] && is_lopsided(&graph->values[v]);
     }
     for (uint32_t n = 0; n < graph->node_count; n++) {
         const struct leat_node *node = &graph->nodes[n];
+        if (b->quantised[n] && cpu_weights_most(true, dnnl_u8) != S8_MOST && !takes_fours(graph, node)) {
+            b->shifted[node->inputs[0]] = false;
+        }
         if (node->fused_add != LEAT_VALUE_NONE) {
             b->shifted[node->fused_add] = false;
             b->shifted[node->outputs[0]] = false;
@@ -206,6 +243,7 @@ cpu_plan_quantised(struct cpu_builder *b)
 /* How the operation's numbers stand to those of the graph. */
 struct steps {
     struct cpu_stored source, result, addend;
+    bool fours; /* on our own kernel for AVX2 */
     bool apart; /* the activation is a step of its own */
     bool has_bias;
     float *weights; /* [channels] what a weight is multiplied by */
@@ -235,36 +273,106 @@ stored_as(const struct cpu_builder *b, uint32_t value)
     return cpu_stored_as(b, value);
 }
 
-/* The greatest weight of channel c; the payload lies channels first or last. */
-static float
-most_of_channel(const float *data, size_t count, int64_t channels, int64_t c, bool last)
+/* The weights of a node, channels first or last; of those that are last, some are copied side by side at a time. */
+struct payload {
+    const float *data;
+    int64_t channels, each; /* of a channel: inputs, and of each the pixels of the window */
+    int64_t taps;
+    float *some; /* [CHANNELS_AT_ONCE][each]; NULL: channels are first */
+};
+
+/* Channels are asked for in their order. */
+static const float *
+channel_of(const struct payload *p, int64_t c)
 {
-    const size_t each = count / (size_t)channels;
+    const int64_t left = p->channels - c, count = left < CHANNELS_AT_ONCE ? left : CHANNELS_AT_ONCE;
+
+    if (p->some == NULL) {
+        return p->data + c * p->each;
+    }
+    for (int64_t i = 0; i < p->each && c % CHANNELS_AT_ONCE == 0; i++) {
+        for (int64_t k = 0; k < count; k++) {
+            p->some[k * p->each + i] = p->data[i * p->channels + c + k];
+        }
+    }
+    return p->some + c % CHANNELS_AT_ONCE * p->each;
+}
+
+static float
+most_of_channel(const struct payload *p, const float *channel)
+{
     float most = 0;
 
-    for (size_t i = 0; i < each; i++) {
-        most = fmaxf(most,
-                     fabsf(data[last ? i * (size_t)channels + (size_t)c : (size_t)c * each + i]));
+    for (int64_t i = 0; i < p->each; i++) {
+        const float size = fabsf(channel[i]);
+        most = size > most ? size : most;
     }
     return most;
 }
 
-/* What the weights of channel c add up to as they are stored, each times `factor`, and what their magnitudes do. */
+/* What the weights of a channel add up to as they are stored, each times `factor`, and what their magnitudes do. */
 static double
-sum_of_channel(const float *data, size_t count, int64_t channels, int64_t c, bool last,
-               float factor, double *ret_size)
+sum_of_channel(const struct payload *p, const float *channel, float factor, double *ret_size)
 {
-    const size_t each = count / (size_t)channels;
     double sum = 0, size = 0;
 
-    for (size_t i = 0; i < each; i++) {
-        const float weight = data[last ? i * (size_t)channels + (size_t)c : (size_t)c * each + i];
-        const double stored = (double)nearbyintf(weight * factor);
+    for (int64_t i = 0; i < p->each; i++) {
+        const double stored = (double)nearbyintf(channel[i] * factor);
         sum += stored;
         size += fabs(stored);
     }
     *ret_size = size;
     return sum;
+}
+
+#if defined(__x86_64__)
+/* What those of one sign add up to in a four at most, or as they are stored, each times `factor`. */
+static float
+most_of_fours(const struct payload *p, const float *channel, float factor)
+{
+    const float whole = 0x1.8p23f; /* beside it floats have no fractions */
+    const int64_t inputs = p->each / p->taps, fours = cpu_fours_count(inputs);
+    float most = 0;
+
+    for (int64_t tap = 0; tap < p->taps; tap++) {
+        for (int64_t four = 0; four < fours; four++) {
+            float above = 0, below = 0;
+            for (int64_t place = 0; place < CPU_FOURS_INPUTS; place++) {
+                const int64_t input = cpu_input_of_four(four, place);
+                const float weight = input < inputs ? channel[input * p->taps + tap] : 0;
+                const float stored = factor != 0 ? weight * factor + whole - whole : weight;
+                above += stored > 0 ? stored : 0;
+                below -= stored < 0 ? stored : 0;
+            }
+            most = above > most ? above : most;
+            most = below > most ? below : most;
+        }
+    }
+    return most;
+}
+
+/* The finest with which fours are CPU_FOURS_SUM at most, or nearly: four halves may be rounded up. */
+static float
+step_of_fours(const struct payload *p, const float *channel)
+{
+    const float least = most_of_channel(p, channel) / S8_MOST, fours = most_of_fours(p, channel, 0);
+    const float step = fmaxf(least, fours / CPU_FOURS_SUM);
+
+    return most_of_fours(p, channel, 1 / step) <= CPU_FOURS_SUM ? step : fmaxf(least, fours / (CPU_FOURS_SUM - 2));
+}
+#endif
+
+/* What a weight of that channel is counted in. */
+static float
+step_of_channel(const struct payload *p, const float *channel, bool fours, float most)
+{
+#if defined(__x86_64__)
+    const float step = fours ? step_of_fours(p, channel) : most_of_channel(p, channel) / most;
+#else
+    const float step = most_of_channel(p, channel) / most;
+    (void)fours;
+#endif
+    return step > 0 && isfinite(step) ? step : 1;
 }
 
 static enum leat_status
@@ -279,7 +387,7 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
 
     steps->source = stored_as(b, node->inputs[0]);
     steps->has_bias = q->bias != NULL || (steps->source.zero != 0 && !q->padded);
-    const float most = cpu_weights_most(q->source_as.ndims == 0, steps->source.type);
+    const float most = steps->fours ? S8_MOST : cpu_weights_most(q->source_as.ndims == 0, steps->source.type);
     if (most == 0) {
         return LEAT_AGAIN;
     }
@@ -294,7 +402,12 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
     }
     LEAT_ASSERT(steps->addend.zero == 0 || node->fused_add == LEAT_VALUE_NONE); /* nobody takes it off again */
     steps->apart = steps->result.type == dnnl_f32 && cpu_activates_apart(b);
-    steps->weights = calloc(3 * (size_t)q->channels, sizeof(float));
+    struct payload payload = {
+        .channels = q->channels,
+        .each = (int64_t)leat_value_elements(weights) / q->channels,
+        .taps = q->window != NULL ? q->window[0] * q->window[1] : 1,
+    };
+    steps->weights = calloc(3 * (size_t)q->channels + (last ? CHANNELS_AT_ONCE * (size_t)payload.each : 0), sizeof(float));
     if (steps->weights == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
     }
@@ -306,19 +419,18 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
     }
     steps->sums = steps->weights + q->channels;
     steps->bias = steps->sums + q->channels;
-    const size_t count = leat_value_elements(weights);
-    const bool is_long = (double)(count / (size_t)q->channels) * U8_MOST * S8_MOST > INT32_MAX;
+    payload.data = elements;
+    payload.some = last ? steps->bias + q->channels : NULL;
+    const bool is_long = (double)payload.each * U8_MOST * S8_MOST > INT32_MAX;
     for (int64_t c = 0; c < q->channels; c++) {
-        const float furthest = most_of_channel(elements, count, q->channels, c, last);
-        const float step =
-            furthest > 0 && furthest / most > 0 && isfinite(furthest) ? furthest / most : 1;
+        const float *channel = channel_of(&payload, c), step = step_of_channel(&payload, channel, steps->fours, most);
         steps->weights[c] = 1 / step;
         steps->sums[c] = steps->source.scale * step;
         steps->bias[c] = q->bias != NULL ? q->bias[c] / steps->sums[c] : 0;
-        const bool shifts = steps->source.zero != 0 && !q->padded;
+        const bool shifts = steps->source.zero != 0 && (steps->fours || !q->padded);
         double sum = 0, size = 0;
         if (shifts || is_long) {
-            sum = sum_of_channel(elements, count, q->channels, c, last, steps->weights[c], &size);
+            sum = sum_of_channel(&payload, channel, steps->weights[c], &size);
         }
         if (shifts) {
             steps->bias[c] = (float)((double)steps->bias[c] - steps->source.zero * sum);
@@ -608,7 +720,7 @@ suits_points(const struct cpu_builder *b, const struct cpu_quantised *q, const s
     const struct leat_node *node = b->node;
     const struct leat_value *x = leat_node_input(b->graph, node, 0);
 
-    return q->point_strides != NULL && cpu_points_run_here() && steps->result.type != dnnl_f32 && x->rank == 4 &&
+    return q->window != NULL && q->window[0] == 1 && q->window[1] == 1 && !q->padded && cpu_points_run_here() && steps->result.type != dnnl_f32 && x->rank == 4 &&
            x->dims[1] % CPU_POINTS_INPUTS == 0 && q->channels % LANES == 0 &&
            (node->fused_activation == LEAT_ACTIVATION_NONE || saturates(node, &steps->result) ||
             (node->fused_activation == LEAT_ACTIVATION_SWISH && node->fused_add == LEAT_VALUE_NONE)) && are_small(q, steps);
@@ -651,7 +763,7 @@ add_points(struct cpu_builder *b, const struct cpu_quantised *q, const struct st
     dnnl_memory_desc_t source = channels_last_md(x->dims, steps->source.type);
     dnnl_memory_desc_t result = channels_last_md(y->dims, steps->result.type);
     dnnl_memory_desc_t addend = channels_last_md(y->dims, steps->addend.type);
-    struct cpu_points points = points_of(x->dims, y->dims, q->point_strides);
+    struct cpu_points points = points_of(x->dims, y->dims, q->window + 2);
     struct cpu_arg args[POINTS_ARGS] = {{0, 0}};
     struct cpu_step *step;
 
@@ -678,8 +790,204 @@ add_points(struct cpu_builder *b, const struct cpu_quantised *q, const struct st
         status = cpu_add_kernel(b, run_points, args, adds ? POINTS_ARGS : ADDEND, &step);
     }
     if (status == LEAT_OK) {
-        memcpy(step->strides, q->point_strides, 2 * sizeof(*q->point_strides));
+        memcpy(step->strides, q->window + 2, 2 * sizeof(*q->window));
         cpu_set_whole(b, args[RESULT].tensor);
+    }
+    return status;
+}
+
+/* ---- Convolutions and products on a kernel of our own for AVX2 -------------------------------------------- */
+
+/* Its args are those of points. */
+static struct cpu_fours
+fours_of(const struct leat_node *node, const int64_t *source, const int64_t *result, const int64_t *window)
+{
+    return (struct cpu_fours){
+        .items = result[0], .inputs = source[1], .outputs = result[1],
+        .height = source[2], .width = source[3], .out_height = result[2], .out_width = result[3],
+        .kernel_down = window[0], .kernel_across = window[1], .stride_down = window[2], .stride_across = window[3],
+        .pad_top = window[4], .pad_left = window[5],
+        .smooth = node->fused_activation <= LEAT_ACTIVATION_CLIP ? LEAT_ACTIVATION_NONE : node->fused_activation,
+    };
+}
+
+/* Those of the activation and of the numbers that it is stored in, with that step and zero point. */
+static void
+set_bounds(const struct leat_node *node, float scale, float zero, struct cpu_fours *fours)
+{
+    const bool clips = node->fused_activation == LEAT_ACTIVATION_CLIP, rectifies = node->fused_activation == LEAT_ACTIVATION_RELU;
+    const float least = fours->result == dnnl_f32 ? -INFINITY : fours->result == dnnl_u8 ? 0 : INT8_MIN;
+    const float most = fours->result == dnnl_f32 ? INFINITY : fours->result == dnnl_u8 ? UINT8_MAX : INT8_MAX;
+
+    fours->least = fminf(most, fmaxf(least, clips ? node->clip_min / scale + zero : rectifies ? zero : least));
+    fours->most = fmaxf(least, fminf(most, clips ? node->clip_max / scale + zero : most));
+}
+
+struct fours_work {
+    const struct cpu_call *call;
+    struct cpu_fours fours;
+};
+
+static void
+run_fours_member(void *context, uint32_t member, uint32_t size)
+{
+    const struct fours_work *work = context;
+    const uint32_t members = work->call->program->threads;
+    void *const *p = work->call->pointers;
+    const void *addend = work->call->step->arg_count > ADDEND ? p[ADDEND] : work->fours.addend == dnnl_f32 ? p[RESULT] : NULL;
+
+    (void)size;
+    if (member < members) {
+        cpu_fours_run(&work->fours, p[SOURCE], p[WEIGHTS], p[STARTS], p[SUMS], p[BIAS], addend, p[RESULT], member, members);
+    }
+}
+
+static enum leat_status
+run_fours(const struct cpu_call *call)
+{
+    const struct cpu_tensor *tensors = call->program->tensors;
+    const struct cpu_step *step = call->step;
+    const struct cpu_tensor *source = &tensors[step->args[SOURCE].tensor], *result = &tensors[step->args[RESULT].tensor];
+    struct fours_work work = {call, fours_of(step->node, source->md.dims, result->md.dims, step->dims)};
+    const bool whole = result->md.data_type != dnnl_f32;
+    const float scale = whole ? result->scale : 1, zero = whole ? (float)result->zero : 0;
+    const bool adds = step->node->fused_add != LEAT_VALUE_NONE;
+
+    work.fours.source_signed = source->md.data_type == dnnl_s8;
+    work.fours.rest = (unsigned char)source->zero;
+    work.fours.result = result->md.data_type;
+    work.fours.smooth_scale = 1 / scale;
+    work.fours.smooth_zero = zero;
+    work.fours.addend = adds ? dnnl_f32 : dnnl_data_type_undef;
+    if (step->arg_count > ADDEND) {
+        const struct cpu_tensor *addend = &tensors[step->args[ADDEND].tensor];
+        work.fours.addend = addend->md.data_type;
+        work.fours.addend_scale = work.fours.smooth == LEAT_ACTIVATION_NONE ? addend->scale / scale : addend->scale;
+    }
+    set_bounds(step->node, scale, zero, &work.fours);
+    if (call->program->threads > 1) {
+        leat_team_run(call->team, run_fours_member, &work);
+    } else {
+        run_fours_member(&work, 0, 1);
+    }
+    return LEAT_OK;
+}
+
+/* What sums begin with, are multiplied by, and what is added, in units of the result, or of what a smooth activation is taken of. */
+static enum leat_status
+add_fours_vectors(struct cpu_builder *b, const struct cpu_fours *fours, const struct steps *steps, struct cpu_arg *args)
+{
+    const bool smooth = fours->smooth != LEAT_ACTIVATION_NONE;
+    const float unit = smooth ? 1 : steps->result.scale, zero = smooth ? 0 : (float)steps->result.zero;
+    const size_t channels = (size_t)fours->outputs;
+    float *numbers = calloc(3 * channels, sizeof(*numbers));
+    int32_t *starts = (int32_t *)(void *)numbers;
+
+    if (numbers == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    }
+    cpu_fours_starts(fours, b->program->tensors[args[WEIGHTS].tensor].constant->data, starts);
+    for (size_t c = 0; c < channels; c++) {
+        numbers[channels + c] = steps->sums[c] / unit;
+        numbers[2 * channels + c] = steps->bias[c] * numbers[channels + c] + zero;
+    }
+    enum leat_status status = LEAT_OK;
+    for (uint32_t i = 0; i < 3 && status == LEAT_OK; i++) {
+        status = cpu_private_vector(b, numbers + i * channels, channels, &args[STARTS + i].tensor);
+    }
+    free(numbers);
+    return status;
+}
+
+/* Of the value as it lies there, channels last, what the kernel sees. */
+static dnnl_memory_desc_t
+fours_md(const struct cpu_quantised *q, const struct leat_value *value, const dnnl_memory_desc_t *matrix, dnnl_data_type_t type)
+{
+    const int64_t pixels[4] = {1, matrix->dims[1], matrix->dims[0], 1};
+
+    return channels_last_md(q->source_as.ndims != 0 ? pixels : value->dims, type);
+}
+
+/* The result, with the addend in it where that is in floats; in whole numbers it lies in the addend's memory where that is free. */
+static enum leat_status
+add_fours_result(struct cpu_builder *b, const struct steps *steps, const dnnl_memory_desc_t *md, struct cpu_arg *args)
+{
+    const uint32_t added = b->node->fused_add;
+
+    if (steps->result.type == dnnl_f32) {
+        return cpu_destination(b, md, &args[RESULT].tensor);
+    }
+    enum leat_status status = LEAT_OK;
+    if (added != LEAT_VALUE_NONE) {
+        dnnl_memory_desc_t addend = *md;
+        addend.data_type = steps->addend.type;
+        status = cpu_whole(b, added, &addend, &args[ADDEND].tensor);
+    }
+    if (status == LEAT_OK && added != LEAT_VALUE_NONE && cpu_may_overwrite(b, added, args[ADDEND].tensor)) {
+        status = cpu_view(b, args[ADDEND].tensor, md, &args[RESULT].tensor);
+    } else if (status == LEAT_OK) {
+        status = cpu_new_tensor(b, md, dnnl_memory_desc_get_size(md), &args[RESULT].tensor);
+    }
+    if (status == LEAT_OK) {
+        b->program->tensors[args[RESULT].tensor].scale = steps->result.scale;
+        b->program->tensors[args[RESULT].tensor].zero = steps->result.zero;
+    }
+    return status;
+}
+
+static enum leat_status
+add_fours(struct cpu_builder *b, const struct cpu_quantised *q, const struct steps *steps)
+{
+    static const int64_t point[6] = {1, 1, 1, 1, 0, 0};
+    const struct leat_node *node = b->node;
+    const struct leat_value *x = leat_node_input(b->graph, node, 0), *y = leat_node_output(b->graph, node, 0);
+    const bool product = q->source_as.ndims != 0;
+    const int64_t *window = product ? point : q->window;
+    const dnnl_memory_desc_t source = fours_md(q, x, &q->source_as, steps->source.type);
+    const dnnl_memory_desc_t result = fours_md(q, y, &q->result_as, steps->result.type);
+    struct cpu_fours fours = fours_of(node, source.dims, result.dims, window);
+    const dnnl_memory_desc_t packed = cpu_fours_weights_md(&fours);
+    dnnl_memory_desc_t x_md = product ? cpu_value_md(x) : source, y_md = product ? cpu_value_md(y) : result;
+    dnnl_memory_desc_t weights_as = q->weights_as;
+    struct cpu_arg args[POINTS_ARGS] = {{0, 0}};
+    struct cpu_step *step;
+
+    fours.source_signed = steps->source.type == dnnl_s8;
+    x_md.data_type = steps->source.type;
+    y_md.data_type = steps->result.type;
+    for (int i = weights_as.ndims; i < 4; i++) {
+        weights_as.dims[i] = weights_as.padded_dims[i] = weights_as.format_desc.blocking.strides[i] = 1;
+    }
+    weights_as.ndims = 4;
+    enum leat_status status = cpu_whole(b, node->inputs[0], &x_md, &args[SOURCE].tensor);
+    if (status == LEAT_OK) {
+        status = cpu_view(b, args[SOURCE].tensor, &source, &args[SOURCE].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_constant_scaled(b, node->inputs[1], &weights_as, &packed, steps->weights, (size_t)q->channels, q->weights_mask,
+                                     &args[WEIGHTS].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = add_fours_vectors(b, &fours, steps, args);
+    }
+    if (status == LEAT_OK) {
+        status = add_fours_result(b, steps, &y_md, args);
+    }
+    const uint32_t output = args[RESULT].tensor;
+    if (status == LEAT_OK) {
+        status = cpu_view(b, output, &result, &args[RESULT].tensor);
+    }
+    if (status == LEAT_OK) {
+        const bool adds = node->fused_add != LEAT_VALUE_NONE && steps->result.type != dnnl_f32;
+        status = cpu_add_kernel(b, run_fours, args, adds ? POINTS_ARGS : ADDEND, &step);
+    }
+    if (status == LEAT_OK) {
+        memcpy(step->dims, window, sizeof(point));
+        if (steps->result.type != dnnl_f32) {
+            cpu_set_whole(b, output);
+        } else {
+            cpu_set_output(b, 0, output);
+        }
     }
     return status;
 }
@@ -699,11 +1007,17 @@ lower(struct cpu_builder *b, const struct cpu_quantised *q, bool whole)
     } op;
     dnnl_primitive_desc_t pd;
 
+    steps.fours = takes_fours(b->graph, b->node);
     enum leat_status status = find_steps(b, q, whole, &steps);
     if (status != LEAT_OK) {
         return status;
     }
 #if defined(__x86_64__)
+    if (steps.fours) {
+        status = add_fours(b, q, &steps);
+        free(steps.weights);
+        return status;
+    }
     if (suits_points(b, q, &steps)) {
         status = add_points(b, q, &steps);
         free(steps.weights);

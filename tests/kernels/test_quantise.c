@@ -14,7 +14,9 @@
 
 #include "base/align.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/activation.h"
 #include "kernels/cpu/calibrate.h"
+#include "kernels/cpu/fours.h"
 #include "kernels/cpu/inspect.h"
 #include "kernels/cpu/points.h"
 #include "kernels/cpu/program.h"
@@ -174,10 +176,53 @@ cut(double x, double least, double most)
     return fmax(least, fmin(most, x));
 }
 
+/* On our kernel for AVX2, by its shape. */
+static bool
+in_fours(const struct layer *l)
+{
+    return cpu_fours_run_here() && l->inputs % CPU_FOURS_INPUTS == 0 && l->outputs % CPU_FOURS_OUTPUTS == 0 && l->groups == 1 &&
+           (l->activation == NULL || strcmp(l->activation, "HardSwish") != 0);
+}
+
 static bool
 in_floats(const struct layer *l)
 {
-    return cpu_weights_most(!l->product, l->signed_source ? dnnl_s8 : dnnl_u8) == 0;
+    return !in_fours(l) && cpu_weights_most(!l->product, l->signed_source ? dnnl_s8 : dnnl_u8) == 0;
+}
+
+/* What makes the addend, or reads the result. */
+static struct layer
+identity_of(const struct layer *l, bool signed_source)
+{
+    return (struct layer){
+        .product = l->product, .inputs = l->outputs, .outputs = l->outputs, .groups = 1, .signed_source = signed_source};
+}
+
+/* What weights of one sign add up to in a four at most, each times `factor` and rounded where it is not 0. */
+static float
+most_of_fours(const struct layer *l, const double *channel, float factor)
+{
+    const int64_t taps = l->kernel * l->kernel;
+    float most = 0;
+
+    for (int64_t four = 0; four < cpu_fours_count(l->inputs) * taps; four++) {
+        float sums[2] = {0, 0};
+        for (int64_t place = 0; place < CPU_FOURS_INPUTS; place++) {
+            const int64_t input = cpu_input_of_four(four / taps, place);
+            const float weight = input < l->inputs ? (float)channel[input * taps + four % taps] : 0;
+            sums[weight < 0] += fabsf(factor != 0 ? nearbyintf(weight * factor) : weight);
+        }
+        most = fmaxf(most, fmaxf(sums[0], sums[1]));
+    }
+    return most;
+}
+
+/* In floats, as ours is: what lies between two steps is rounded by the same numbers. */
+static float
+step_of_fours(const struct layer *l, const double *channel, float furthest)
+{
+    const float fours = most_of_fours(l, channel, 0), step = fmaxf(furthest / 127, fours / CPU_FOURS_SUM);
+    return most_of_fours(l, channel, 1 / step) <= CPU_FOURS_SUM ? step : fmaxf(furthest / 127, fours / (CPU_FOURS_SUM - 2));
 }
 
 /* Weights as they are stored, times their step: [outputs][inputs / groups][kernel][kernel]. */
@@ -198,7 +243,13 @@ round_weights(const struct layer *l, const float *weights, double *rounded)
             rounded[c * each + i] = (double)weights[at];
             furthest = fmax(furthest, fabs((double)weights[at]));
         }
-        for (size_t i = 0; i < each && !in_floats(l); i++) {
+        if (in_fours(l)) {
+            const float step = step_of_fours(l, rounded + c * each, (float)furthest);
+            for (size_t i = 0; i < each; i++) {
+                rounded[c * each + i] = (double)nearbyintf((float)rounded[c * each + i] * (1 / step)) * (double)step;
+            }
+        }
+        for (size_t i = 0; i < each && !in_floats(l) && !in_fours(l); i++) {
             rounded[c * each + i] =
                 nearbyint(rounded[c * each + i] / furthest * most) * furthest / most;
         }
@@ -275,7 +326,7 @@ run_in(enum leat_precision precision, struct leat_graph *graph, const struct lea
     leat_backend_cpu.model_destroy(model);
 }
 
-/* Whose range makes it u8 about another number than 0. */
+/* With VNNI all read u8 about another number than 0, which a range asks for. */
 static bool
 may_shift(void)
 {
@@ -298,6 +349,7 @@ test_layer(const struct layer *l)
     const size_t source_count = (size_t)(l->items * l->inputs * l->image * l->image),
                  weight_count = (size_t)(l->outputs * fan);
     const size_t result_count = (size_t)(l->items * l->outputs * out * out);
+    const struct layer side = identity_of(l, l->signed_source);
     const int64_t source_least = l->signed_source ? -128 : -l->zero,
                   /* a step below the range is a number too */ source_most =
                       l->signed_source ? 127 : 255 - l->zero;
@@ -317,14 +369,13 @@ test_layer(const struct layer *l)
         const int64_t steps =
             l->extreme ? source_most : random_of(source_least - 20, source_most + 20);
         x[i] = (float)((double)steps * source_step);
-        source[i] = (in_floats(l) ? (double)steps
-                                  : cut((double)steps, (double)source_least, (double)source_most)) *
-                    source_step;
-        addend[i] = l->whole && !in_floats(l)
-                        ? cut(nearbyint(source[i] / addend_step), l->signed_addend ? -128 : 0,
-                              l->signed_addend ? 127 : 255) *
-                              addend_step
-                        : source[i];
+        const double stored = cut((double)steps, (double)source_least, (double)source_most);
+        source[i] = (in_floats(l) ? (double)steps : stored) * source_step;
+        addend[i] = (in_floats(&side) ? (double)steps : stored) * source_step;
+        if (l->whole && !in_floats(l)) {
+            addend[i] = cut(nearbyint(addend[i] / addend_step), l->signed_addend ? -128 : 0, l->signed_addend ? 127 : 255) *
+                        addend_step;
+        }
     }
     for (size_t i = 0; i < weight_count; i++) {
         weights[i] = (float)(l->extreme ? 127 : random_of(-127, 127)) / 1270;
@@ -347,7 +398,8 @@ test_layer(const struct layer *l)
     furthest *= 0.9; /* some are beyond it */
     const bool signed_result = least < 0;
     /* Where products of s8 are in floats: so is the one behind it, and no u8 is added to s8. */
-    const bool floats_behind = l->product && cpu_weights_most(false, dnnl_s8) == 0 && signed_result;
+    const struct layer behind = identity_of(l, signed_result);
+    const bool floats_behind = in_floats(&behind);
     const bool whole =
         l->whole && !(floats_behind && (l->signed_source || (l->add && !l->signed_addend)));
     const float most = (float)furthest, result_least = l->shifted      ? -most / 4
@@ -457,11 +509,12 @@ test_layers(void)
         if (!l.product && l.inputs == l.outputs && random_of(0, 1) == 0) {
             l.groups = l.inputs; /* depthwise */
         }
-        if (!l.signed_source && may_shift() &&
+        const struct layer side = identity_of(&l, false); /* as well where something is added, and what reads the result */
+        if (!l.signed_source && (may_shift() || (in_fours(&l) && (!l.add || in_fours(&side)))) &&
             random_of(0, 1) == 0) { /* not about in the middle, where it would be s8 */
             l.zero = random_of(0, 1) == 0 ? random_of(1, 109) : random_of(146, 254);
         }
-        l.shifted = l.whole && !l.add && !l.pool && may_shift() && random_of(0, 1) == 0;
+        l.shifted = l.whole && !l.add && !l.pool && (may_shift() || in_fours(&side)) && random_of(0, 1) == 0;
         l.beside = l.whole && !l.pool && random_of(0, 1) == 0;
         l.signed_addend = l.signed_source || l.zero != 0 || (l.add && random_of(0, 1) == 0);
         test_layer(&l);
@@ -596,10 +649,10 @@ test_quantised_files(void)
 
 /*
  * Between two convolutions that do nothing, and before a third, so that in int8 its result is whole numbers. `beside`: what is
- * scaled is read as whole numbers too, and reaches "z".
+ * scaled is read as whole numbers too, and reaches "z". `again`: one more before it, which in int8 multiplies whole numbers.
  */
 static struct leat_graph *
-make_scaled(const struct layer *l, bool beside)
+make_scaled(const struct layer *l, bool beside, bool again)
 {
     struct leat_graph *graph = NULL;
     struct builder b;
@@ -608,7 +661,10 @@ make_scaled(const struct layer *l, bool beside)
     (void)builder_input(&b, "x", 1, DIMS(-1, l->inputs, l->image, l->image));
     (void)builder_input(&b, "factors", 1, DIMS(-1, l->inputs, 1, 1));
     add_identity(&b, l, l->inputs, "first_weights", "x", "first");
-    (void)builder_node(&b, "Mul", "first factors", "scaled");
+    if (again) {
+        add_identity(&b, l, l->inputs, "again_weights", "first", "again");
+    }
+    (void)builder_node(&b, "Mul", again ? "again factors" : "first factors", "scaled");
     add_identity(&b, l, l->inputs, "middle_weights", "scaled", "middle");
     add_identity(&b, l, l->inputs, "last_weights", "middle", "y");
     builder_output(&b, "y");
@@ -629,14 +685,16 @@ test_scaled(enum leat_precision precision)
 {
     const struct layer l = {.items = random_of(1, 3), .inputs = random_of(1, CHANNELS_MAX), .image = random_of(1, IMAGE_MAX)};
     const size_t pixels = (size_t)(l.image * l.image), count = (size_t)(l.items * l.inputs) * pixels;
-    const bool is_signed = random_of(0, 1) == 0, beside = random_of(0, 1) == 0;
-    const bool shifted = is_signed && may_shift() && random_of(0, 1) == 0;
+    const bool is_signed = random_of(0, 1) == 0, beside = random_of(0, 1) == 0, again = random_of(0, 1) == 0;
+    const struct layer reader = identity_of(&(struct layer){.outputs = l.inputs}, true);
+    const bool shifted = is_signed && (may_shift() || in_fours(&reader)) && random_of(0, 1) == 0;
+    const float range = again ? (is_signed ? 127 : 255) : 100; /* of the first: so that its numbers are whole */
     const float range_least = shifted ? -30 : is_signed ? -90 : 0;
     const float step = shifted     ? 120.0f / 255
                        : is_signed ? 90.0f / 127
                                    : 90.0f / 255; /* some results are beyond the range */
     float *x = floats(count), *factors = floats((size_t)(l.items * l.inputs)), *y = floats(count), *z = floats(count);
-    struct leat_graph *graph = make_scaled(&l, beside);
+    struct leat_graph *graph = make_scaled(&l, beside, again);
     const struct leat_segment segment = {.items = (uint32_t)l.items, .tensors = {x, factors, y, z}};
 
     for (size_t i = 0; i < count; i++) {
@@ -646,7 +704,7 @@ test_scaled(enum leat_precision precision)
         factors[i] = (float)random_of(0, 255) / 256;
     }
     set_range(graph, "scaled", range_least, 90, true);
-    set_range(graph, "first", is_signed ? -100 : 0, 100, true);
+    set_range(graph, "first", is_signed ? -range : 0, range, true);
     run_in(precision, graph, &segment);
     for (size_t i = 0; i < count; i++) {
         const float exact = x[i] * factors[i / pixels];
@@ -659,7 +717,7 @@ test_scaled(enum leat_precision precision)
                             : precision == LEAT_PRECISION_BF16 ? fabsf(exact) / 256
                                                                : 0;
         EXPECT(fabsf(y[i] - wanted) <= bound + 1e-5f * fabsf(exact));
-        EXPECT(!beside || fabsf(z[i] - x[i]) <= 0.51f * 100 / (is_signed ? 127 : 255));
+        EXPECT(!beside || fabsf(z[i] - x[i]) <= 0.51f * range / (is_signed ? 127 : 255));
     }
     leat_graph_destroy(graph);
     free(x);
@@ -890,7 +948,7 @@ test_large_products(void)
             for (size_t i = 0; i < SIZE; i++) {
                 between[o] += (double)x[item * SIZE + i] * (double)a[i * SIZE + o];
             }
-            between[o] = cut(between[o], -127, 127);
+            between[o] = cut(between[o], -128, 127); /* a step below the range is a number too */
         }
         for (size_t o = 0; o < SIZE; o++) {
             double sum = 0;
@@ -906,14 +964,15 @@ test_large_products(void)
 }
 
 /*
- * Of four 1x1 convolutions the second has whole numbers before and behind it, and is ours; but not where its result's range is
- * so small that sums are too many steps of it for 32 bits: they are capped all the same. So it is with Swish behind it.
+ * Of four 1x1 convolutions the second has whole numbers before and behind it, and is ours; but with VNNI not where its result's
+ * range is so small that sums are too many steps of it for 32 bits: they are capped all the same. So it is with Swish behind it.
+ * With AVX2 the third, which makes floats, is ours too.
  */
 static void
 test_own_kernel(float middle_most, bool swish)
 {
     const struct layer l = {.inputs = 16, .image = 4};
-    const bool ours = cpu_points_run_here() && middle_most == 1;
+    const uint32_t ours = cpu_fours_run_here() ? 2 : cpu_points_run_here() && middle_most == 1;
     float x[16 * 4 * 4], y[16 * 4 * 4];
     const struct leat_segment segment = {.items = 1, .tensors = {x, y}};
     struct leat_graph *graph = NULL;
