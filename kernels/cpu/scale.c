@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Squeeze-and-excite's product: a factor for each channel of each item. With AVX-512 the activations have channels last and are
- * f32, bf16, or whole numbers where those are read; with AVX2 they are f32, in blocks of 8 channels.
+ * f32, bf16, or whole numbers where those are read; with AVX2 they are f32, in blocks of 8 channels, or with channels last
+ * between convolutions of whole numbers, and the result whole numbers where those are read.
  */
 #include <string.h>
 
@@ -170,6 +171,43 @@ scale_blocks(const struct cpu_call *call)
     return LEAT_OK;
 }
 
+/* args as above; pixels of `inner` channels, which are whole vectors. */
+CPU_AVX2 static void
+scale_pixels_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const struct cpu_tensor *result = &call->program->tensors[call->step->args[2].tensor];
+    const size_t channels = call->step->inner, of_item = (size_t)(call->step->dims[0] * call->step->dims[1]);
+    const bool whole = result->md.data_type != dnnl_f32, is_signed = result->md.data_type == dnnl_s8;
+    const __m256 unit = _mm256_set1_ps(1 / result->scale), zero = _mm256_set1_ps((float)result->zero);
+    const __m256 least = _mm256_set1_ps(is_signed ? -128 : 0), most = _mm256_set1_ps(is_signed ? 127 : 255);
+    const float *x = call->pointers[0], *factors = call->pointers[1];
+
+    for (size_t p = begin; p < end; p++) {
+        const float *by = factors + p / of_item * channels;
+        for (size_t c = 0; c < channels; c += CPU_HALF) {
+            const __m256 product = _mm256_mul_ps(_mm256_loadu_ps(x + p * channels + c), _mm256_loadu_ps(by + c));
+            if (!whole) {
+                _mm256_storeu_ps((float *)call->pointers[2] + p * channels + c, product);
+                continue;
+            }
+            const __m256 held = _mm256_min_ps(_mm256_max_ps(_mm256_fmadd_ps(product, unit, zero), least), most);
+            const __m256i numbers = _mm256_cvtps_epi32(held);
+            const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(numbers), _mm256_extracti128_si256(numbers, 1));
+            const __m128i bytes = is_signed ? _mm_packs_epi16(halves, halves) : _mm_packus_epi16(halves, halves);
+            _mm_storel_epi64((__m128i *)(void *)((unsigned char *)call->pointers[2] + p * channels + c), bytes);
+        }
+    }
+}
+
+static enum leat_status
+scale_pixels(const struct cpu_call *call)
+{
+    const struct cpu_step *step = call->step;
+
+    cpu_share(call, scale_pixels_part, step->outer * (size_t)(step->dims[0] * step->dims[1]), SHARED_LEAST / step->inner + 1);
+    return LEAT_OK;
+}
+
 typedef enum leat_status (*kernel)(const struct cpu_call *call);
 
 /* NULL where there is none for that layout. */
@@ -181,6 +219,9 @@ kernel_for(const dnnl_memory_desc_t *md)
     as_f32.data_type = dnnl_f32;
     if (cpu_has_avx512() && (md->data_type == dnnl_f32 || md->data_type == dnnl_bf16) && cpu_has_channels_last(&as_f32)) {
         return scale;
+    }
+    if (cpu_has_avx2() && md->dims[1] % CPU_HALF == 0 && cpu_has_channels_last(md)) {
+        return scale_pixels;
     }
     return cpu_has_avx2() && cpu_has_channel_blocks(md) ? scale_blocks : NULL;
 }
@@ -204,7 +245,7 @@ cpu_lower_scale(struct cpu_builder *b, uint32_t value, uint32_t factors)
     }
     dnnl_memory_desc_t md = b->program->tensors[args[0].tensor].md;
     const kernel run = kernel_for(&md);
-    if (run == NULL || (whole && run != scale)) {
+    if (run == NULL || (whole && run == scale_blocks)) {
         return LEAT_AGAIN;
     }
     if (whole) {
