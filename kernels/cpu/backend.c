@@ -67,7 +67,7 @@ struct leat_plan {
     size_t scratch_bytes;
 };
 
-/* Native instructions only: emulated, bf16 is slower than f32, and so is int8 in vectors narrower than those of AVX2. */
+/* Native instructions only: emulated, bf16 is slower than f32. int8 is not measured, nor tested, in vectors narrower than those of AVX2. */
 static uint32_t
 cpu_precisions(void)
 {
