@@ -14,6 +14,7 @@
 #include "base/align.h"
 #include "kernels/backend.h"
 #include "kernels/graph_build.h"
+#include "kernels/made_inputs.h"
 #include "kernels/op.h"
 #include "kernels/reference/reference.h"
 #include "kernels/window.h"
@@ -169,6 +170,22 @@ specialise_and_run(const struct leat_graph *graph, int64_t items, const uint8_t 
     }
 }
 
+/* What models are measured on. */
+static void
+make_inputs(const struct leat_graph *graph)
+{
+    struct leat_made_range *ranges = calloc((size_t)graph->input_count + 1, sizeof(*ranges));
+    uint64_t drawn = 0, elements[2];
+
+    LEAT_ASSERT(ranges != NULL);
+    LEAT_MUST(leat_graph_made_ranges(graph, ranges) == LEAT_OK);
+    for (uint32_t i = 0; i < graph->input_count; i++) {
+        LEAT_ASSERT(ranges[i].least >= 0 && (ranges[i].end > ranges[i].least || ranges[i].end == 0));
+        leat_made_fill(LEAT_FILLING_DRAWN, graph->values[graph->inputs[i]].dtype, ranges[i], 2, &drawn, elements);
+    }
+    free(ranges);
+}
+
 /* Free dimensions get values that the last bytes choose, sensible and not. */
 static void
 bind_and_run(const struct leat_graph *graph, const uint8_t *data, size_t size)
@@ -184,6 +201,7 @@ bind_and_run(const struct leat_graph *graph, const uint8_t *data, size_t size)
     }
     if (leat_graph_bind(bound, values, graph->symbol_count) == LEAT_OK) {
         LEAT_MUST(leat_graph_check(bound) == LEAT_OK);
+        make_inputs(bound);
         specialise_and_run(bound, 2, data, size);
         look_at_signature(bound, data, size);
     }
@@ -245,6 +263,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     LEAT_MUST(leat_graph_check(graph) == LEAT_OK);
+    make_inputs(graph);
     specialise_and_run(graph, 1, data, size);
     bind_and_run(graph, data, size);
     if (leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK) {
