@@ -198,7 +198,7 @@ give(struct leat_graph *inner, uint32_t i, const struct leat_shape *shape)
     }
 }
 
-/* The inner graph's declared inputs are given: so are the captures, and shapes follow. */
+/* The inner graph's declared inputs are given: so are the captures, and shapes follow. mixes_items: NULL when nobody asks. */
 static enum leat_status
 infer_inner(const struct leat_graph *graph, const struct leat_node *node, struct leat_graph *inner, uint32_t declared,
             uint32_t captured, bool *mixes_items)
@@ -212,7 +212,7 @@ infer_inner(const struct leat_graph *graph, const struct leat_node *node, struct
     inner->items = graph->items;
     inner->repeats = graph->repeats || node->op->kind != LEAT_OP_IF;
     enum leat_status status = leat_graph_fold(inner, &changed);
-    for (uint32_t n = 0; n < inner->node_count && status == LEAT_OK; n++) {
+    for (uint32_t n = 0; mixes_items != NULL && n < inner->node_count && status == LEAT_OK; n++) {
         status = leat_graph_infer_mixing(inner, &inner->nodes[n], mixes_items);
     }
     for (uint32_t o = 0; o < inner->output_count && status == LEAT_OK; o++) {
@@ -342,10 +342,9 @@ infer_body(const struct leat_graph *graph, const struct leat_node *node, struct 
 
     for (int round = 0; round < 2 && loosened && status == LEAT_OK; round++) {
         struct leat_graph *tried = NULL;
-        bool ignored = false;
         status = leat_graph_copy(body, &tried);
         if (status == LEAT_OK) {
-            status = infer_inner(graph, node, tried, declared, captured, &ignored);
+            status = infer_inner(graph, node, tried, declared, captured, NULL);
             loosened = status == LEAT_OK && loosen(body, tried, states, round > 0);
             leat_graph_destroy(tried);
         }
