@@ -211,7 +211,10 @@ run(const struct trial *t, const struct loaded *l, unsigned char *const *tensors
 
 /* ---- Where a graph is unstable ------------------------------------------------------------------------ */
 
-/* Every computed float, by a little of it and of `scale` more or less. Returns the largest magnitude; INFINITY where one is none. */
+/*
+ * Every computed float, by a little of it and of `scale` more or less. Returns the largest magnitude; INFINITY where one is
+ * none, or is so small that others near it may have become 0.
+ */
 static double
 disturb(const struct leat_value *value, double noise, double scale, uint64_t *random, void *data)
 {
@@ -222,7 +225,7 @@ disturb(const struct leat_value *value, double noise, double scale, uint64_t *ra
          i < count && (value->dtype == LEAT_DTYPE_F32 || value->dtype == LEAT_DTYPE_F64); i++) {
         const bool narrow = value->dtype == LEAT_DTYPE_F32;
         double x = narrow ? (double)((float *)data)[i] : ((double *)data)[i];
-        most = isfinite(x) ? fmax(most, fabs(x)) : (double)INFINITY;
+        most = isfinite(x) && (x == 0 || fabs(x) >= 0x1p-126) ? fmax(most, fabs(x)) : (double)INFINITY;
         x += noise * (fabs(x) + scale) * ((double)(leat_test_random(random) >> 40) / (1 << 23) - 1);
         if (narrow) {
             ((float *)data)[i] = (float)x;
