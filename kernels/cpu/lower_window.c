@@ -517,6 +517,16 @@ add_pool(struct cpu_builder *b, const struct geometry *geometry, dnnl_alg_kind_t
     if (status != LEAT_OK) {
         return status;
     }
+    const dnnl_memory_desc_t found = b->program->tensors[args[0].tensor].md;
+    if (!whole && found.ndims == 4 && dnnl_data_type_size(found.data_type) == 1) { /* else it is a loop over single numbers */
+        const int64_t *d = found.dims, strides[4] = {d[1] * d[2] * d[3], 1, d[1] * d[3], d[1]};
+        dnnl_memory_desc_t channels_last = cpu_strided_md(d, strides, 4);
+        channels_last.data_type = found.data_type;
+        status = cpu_in_layout(b, x, &channels_last, &args[0].tensor);
+        if (status != LEAT_OK) {
+            return status;
+        }
+    }
     const dnnl_memory_desc_t src = b->program->tensors[args[0].tensor].md;
     const dnnl_memory_desc_t any_y = cpu_any_md(y->dims, y->rank, src.data_type);
     status = CPU_TRY(b, "pooling",

@@ -94,6 +94,7 @@ cpu_dequantise_sums(const int32_t *x, float *y, size_t count, float scale, int32
 }
 
 #if defined(__x86_64__)
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/product.h"
 
 CPU_INLINE __m128i
@@ -192,6 +193,107 @@ range_of_vectors(const float *x, size_t count, float *low, float *high)
     return i;
 }
 
+/* ---- The same with AVX2: four vectors of floats make one of bytes ------------------------------------- */
+
+#define HALF_INLINE static inline __attribute__((always_inline)) CPU_AVX2
+enum { HALF_BYTES = 4 * CPU_HALF };
+
+HALF_INLINE __m256i
+rounded_half(__m256 x, const struct cpu_scale *scale)
+{
+    const __m256 quotient = _mm256_div_ps(x, _mm256_set1_ps(scale->scale));
+    const __m256i there = _mm256_castps_si256(_mm256_cmp_ps(quotient, quotient, _CMP_ORD_Q));
+    const __m256 near = _mm256_min_ps(_mm256_max_ps(quotient, _mm256_set1_ps(-FAR)), _mm256_set1_ps(FAR));
+
+    return _mm256_add_epi32(_mm256_and_si256(_mm256_cvtps_epi32(near), there), _mm256_set1_epi32(scale->zero));
+}
+
+/* 16 bits hold what FAR and the zero point can come to. */
+HALF_INLINE void
+store_halves(const __m256i numbers[4], const struct cpu_scale *scale, uint8_t *y)
+{
+    const __m256i low = _mm256_packs_epi32(numbers[0], numbers[1]), high = _mm256_packs_epi32(numbers[2], numbers[3]);
+    const __m256i bytes = scale->is_signed ? _mm256_packs_epi16(low, high) : _mm256_packus_epi16(low, high);
+
+    _mm256_storeu_si256((__m256i *)(void *)y, _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+}
+
+HALF_INLINE __m256
+dequantised_half(const uint8_t *x, const struct cpu_scale *scale)
+{
+    const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)x);
+    const __m256i q = scale->is_signed ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
+
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(q, _mm256_set1_epi32(scale->zero))), _mm256_set1_ps(scale->scale));
+}
+
+CPU_AVX2 static size_t
+quantise_halves(const float *x, uint8_t *y, size_t count, const struct cpu_scale scale)
+{
+    size_t i = 0;
+
+    for (; i + HALF_BYTES <= count; i += HALF_BYTES) {
+        __m256i numbers[4];
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; v++) {
+            numbers[v] = rounded_half(_mm256_loadu_ps(x + i + v * CPU_HALF), &scale);
+        }
+        store_halves(numbers, &scale, y + i);
+    }
+    return i;
+}
+
+CPU_AVX2 static size_t
+dequantise_halves(const uint8_t *x, float *y, size_t count, const struct cpu_scale scale)
+{
+    size_t i = 0;
+
+    for (; i + CPU_HALF <= count; i += CPU_HALF) {
+        _mm256_storeu_ps(y + i, dequantised_half(x + i, &scale));
+    }
+    return i;
+}
+
+CPU_AVX2 static size_t
+combine_halves(const bool product, const uint8_t *a, const struct cpu_scale scale_a, const uint8_t *b,
+               const struct cpu_scale scale_b, uint8_t *y, const struct cpu_scale scale_y, size_t count)
+{
+    size_t i = 0;
+
+    for (; i + HALF_BYTES <= count; i += HALF_BYTES) {
+        __m256i numbers[4];
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; v++) {
+            const size_t at = i + (size_t)v * CPU_HALF;
+            const __m256 left = dequantised_half(a + at, &scale_a), right = dequantised_half(b + at, &scale_b);
+            numbers[v] = rounded_half(product ? _mm256_mul_ps(left, right) : _mm256_add_ps(left, right), &scale_y);
+        }
+        store_halves(numbers, &scale_y, y + i);
+    }
+    return i;
+}
+
+CPU_AVX2 static size_t
+range_of_halves(const float *x, size_t count, float *low, float *high)
+{
+    __m256 least = _mm256_set1_ps(*low), most = _mm256_set1_ps(*high);
+    float lows[CPU_HALF], highs[CPU_HALF];
+    size_t i = 0;
+
+    for (; i + CPU_HALF <= count; i += CPU_HALF) {
+        const __m256 v = _mm256_loadu_ps(x + i);
+        least = _mm256_min_ps(v, least); /* of NaN and another the second */
+        most = _mm256_max_ps(v, most);
+    }
+    _mm256_storeu_ps(lows, least);
+    _mm256_storeu_ps(highs, most);
+    find_range(lows, CPU_HALF, low, high);
+    find_range(highs, CPU_HALF, low, high);
+    return i;
+}
+
+/* ---- Which of them ------------------------------------------------------------------------------------- */
+
 /* The table lies in four registers. An instruction looks seven bits up in two of them, the eighth says in which two. */
 __attribute__((target("avx512f,avx512bw,avx512vbmi"))) static size_t
 look_up_vectors(const uint8_t *x, const uint8_t table[UINT8_MAX + 1], uint8_t *y, size_t count)
@@ -219,16 +321,18 @@ cpu_look_up_bytes(const uint8_t *x, const uint8_t table[UINT8_MAX + 1], uint8_t 
 void
 cpu_quantise(const float *x, void *y, size_t count, const struct cpu_scale *scale)
 {
-    const size_t done =
-        __builtin_cpu_supports("avx512f") ? quantise_vectors(x, y, count, *scale) : 0;
+    const size_t done = cpu_has_avx512() ? quantise_vectors(x, y, count, *scale)
+                        : cpu_has_avx2() ? quantise_halves(x, y, count, *scale)
+                                         : 0;
     quantise_all(x + done, (uint8_t *)y + done, count - done, scale);
 }
 
 void
 cpu_dequantise(const void *x, float *y, size_t count, const struct cpu_scale *scale)
 {
-    const size_t done =
-        __builtin_cpu_supports("avx512f") ? dequantise_vectors(x, y, count, *scale) : 0;
+    const size_t done = cpu_has_avx512() ? dequantise_vectors(x, y, count, *scale)
+                        : cpu_has_avx2() ? dequantise_halves(x, y, count, *scale)
+                                         : 0;
     dequantise_all((const uint8_t *)x + done, y + done, count - done, scale);
 }
 
@@ -237,8 +341,8 @@ cpu_combine_quantised(bool product, const void *a, const struct cpu_scale *scale
                       const struct cpu_scale *scale_b, void *y, const struct cpu_scale *scale_y,
                       size_t count)
 {
-    const bool vectors = __builtin_cpu_supports("avx512f");
-    const size_t done = !vectors  ? 0
+    const size_t done = cpu_has_avx2() && !cpu_has_avx512() ? combine_halves(product, a, *scale_a, b, *scale_b, y, *scale_y, count)
+                        : !cpu_has_avx512()                 ? 0
                         : product ? multiply_vectors(a, scale_a, b, scale_b, y, scale_y, count)
                                   : add_vectors(a, scale_a, b, scale_b, y, scale_y, count);
     combine_all(product, (const uint8_t *)a + done, scale_a, (const uint8_t *)b + done, scale_b,
@@ -248,8 +352,9 @@ cpu_combine_quantised(bool product, const void *a, const struct cpu_scale *scale
 void
 cpu_find_range(const float *x, size_t count, float *low, float *high)
 {
-    const size_t done =
-        __builtin_cpu_supports("avx512f") ? range_of_vectors(x, count, low, high) : 0;
+    const size_t done = cpu_has_avx512() ? range_of_vectors(x, count, low, high)
+                        : cpu_has_avx2() ? range_of_halves(x, count, low, high)
+                                         : 0;
     find_range(x + done, count - done, low, high);
 }
 #else
