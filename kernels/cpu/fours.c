@@ -333,9 +333,7 @@ cpu_fours_run(const struct cpu_fours *conv, const void *source, const int8_t *we
     const unsigned char *rows[CPU_FOURS_TAPS_MAX * BLOCK_ROWS];
     unsigned char outside[CPU_FOURS_PADDED_MAX];
 
-    if (taps_of(conv) > 1) {
-        memset(outside, conv->rest, sizeof(outside));
-    }
+    memset(outside, conv->rest, sizeof(outside)); /* windows of one pixel can be padded, too */
     for (int64_t first = share.first_row; first < share.last_row; first += block) {
         const int64_t left = share.last_row - first, count = left < block ? left : block;
         find_rows(conv, source, outside, first, count, rows);

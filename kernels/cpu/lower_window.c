@@ -193,7 +193,7 @@ lower_quantised(struct cpu_builder *b, const struct geometry *geometry, const dn
     for (uint32_t i = 0; i < LEAT_WINDOW_RANK; i++) {
         padded = padded || geometry->pad_begin[i] != 0 || geometry->pad_end[i] != 0;
     }
-    const bool dense = geometry->dilation[0] == 0 && geometry->dilation[1] == 0;
+    const bool dense = (geometry->dilation[0] == 0 || weights_as->dims[2] == 1) && (geometry->dilation[1] == 0 || weights_as->dims[3] == 1);
     const int64_t window[6] = {weights_as->dims[2],  weights_as->dims[3],    geometry->stride[0],
                                geometry->stride[1],  geometry->pad_begin[0], geometry->pad_begin[1]};
     return cpu_lower_quantised(b, &(struct cpu_quantised){

@@ -158,7 +158,8 @@ takes_fours(const struct leat_graph *graph, const struct leat_node *node)
         return false;
     }
     return !conv || (leat_node_int(node, "group", 1) == 1 && leat_window_of(graph, node, &window) == LEAT_OK &&
-                     window.dilation[y] == 1 && window.dilation[x] == 1 && w->dims[1] <= CPU_FOURS_PADDED_MAX &&
+                     (window.dilation[y] == 1 || window.kernel[y] == 1) && (window.dilation[x] == 1 || window.kernel[x] == 1) &&
+                     w->dims[1] <= CPU_FOURS_PADDED_MAX &&
                      window.kernel[y] * window.kernel[x] <= CPU_FOURS_TAPS_MAX);
 #else
     (void)graph;
@@ -327,16 +328,16 @@ sum_of_channel(const struct payload *p, const float *channel, float factor, doub
 
 #if defined(__x86_64__)
 /* What those of one sign add up to in a four at most, or as they are stored, each times `factor`. */
-static float
+static double
 most_of_fours(const struct payload *p, const float *channel, float factor)
 {
     const float whole = 0x1.8p23f; /* beside it floats have no fractions */
     const int64_t inputs = p->each / p->taps, fours = cpu_fours_count(inputs);
-    float most = 0;
+    double most = 0; /* floats may be too small for a sum of them */
 
     for (int64_t tap = 0; tap < p->taps; tap++) {
         for (int64_t four = 0; four < fours; four++) {
-            float above = 0, below = 0;
+            double above = 0, below = 0;
             for (int64_t place = 0; place < CPU_FOURS_INPUTS; place++) {
                 const int64_t input = cpu_input_of_four(four, place);
                 const float weight = input < inputs ? channel[input * p->taps + tap] : 0;
@@ -355,10 +356,11 @@ most_of_fours(const struct payload *p, const float *channel, float factor)
 static float
 step_of_fours(const struct payload *p, const float *channel)
 {
-    const float least = most_of_channel(p, channel) / S8_MOST, fours = most_of_fours(p, channel, 0);
-    const float step = fmaxf(least, fours / CPU_FOURS_SUM);
+    const float least = most_of_channel(p, channel) / S8_MOST;
+    const double fours = most_of_fours(p, channel, 0);
+    const float step = fmaxf(least, (float)(fours / CPU_FOURS_SUM));
 
-    return most_of_fours(p, channel, 1 / step) <= CPU_FOURS_SUM ? step : fmaxf(least, fours / (CPU_FOURS_SUM - 2));
+    return most_of_fours(p, channel, 1 / step) <= CPU_FOURS_SUM ? step : fmaxf(least, (float)(fours / (CPU_FOURS_SUM - 2)));
 }
 #endif
 
@@ -407,7 +409,8 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
         .each = (int64_t)leat_value_elements(weights) / q->channels,
         .taps = q->window != NULL ? q->window[0] * q->window[1] : 1,
     };
-    steps->weights = calloc(3 * (size_t)q->channels + (last ? CHANNELS_AT_ONCE * (size_t)payload.each : 0), sizeof(float));
+    const size_t at_once = q->channels < CHANNELS_AT_ONCE ? (size_t)q->channels : CHANNELS_AT_ONCE;
+    steps->weights = calloc(3 * (size_t)q->channels + (last ? at_once * (size_t)payload.each : 0), sizeof(float));
     if (steps->weights == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
     }
@@ -720,7 +723,8 @@ suits_points(const struct cpu_builder *b, const struct cpu_quantised *q, const s
     const struct leat_node *node = b->node;
     const struct leat_value *x = leat_node_input(b->graph, node, 0);
 
-    return q->window != NULL && q->window[0] == 1 && q->window[1] == 1 && !q->padded && cpu_points_run_here() && steps->result.type != dnnl_f32 && x->rank == 4 &&
+    return q->window != NULL && q->window[0] == 1 && q->window[1] == 1 && !q->padded && cpu_points_run_here() &&
+           steps->result.type != dnnl_f32 && x->rank == 4 &&
            x->dims[1] % CPU_POINTS_INPUTS == 0 && q->channels % LANES == 0 &&
            (node->fused_activation == LEAT_ACTIVATION_NONE || saturates(node, &steps->result) ||
             (node->fused_activation == LEAT_ACTIVATION_SWISH && node->fused_add == LEAT_VALUE_NONE)) && are_small(q, steps);

@@ -181,7 +181,10 @@ random_conv(void)
         .smooth = smooths[random_of(0, 3)], .smooth_scale = ldexpf(1, (int)random_of(-3, 6)), .smooth_zero = (float)random_of(-100, 100),
     };
 
-    if (coin()) {
+    if (random_of(0, 3) == 0) { /* of one pixel, and padded */
+        conv.pad_top = random_of(0, 2);
+        conv.pad_left = random_of(0, 2);
+    } else if (coin()) {
         conv.inputs = 4 * random_of(1, 6);
         conv.kernel_down = random_of(1, 5);
         conv.kernel_across = random_of(1, 5);

@@ -199,20 +199,20 @@ identity_of(const struct layer *l, bool signed_source)
 }
 
 /* What weights of one sign add up to in a four at most, each times `factor` and rounded where it is not 0. */
-static float
+static double
 most_of_fours(const struct layer *l, const double *channel, float factor)
 {
     const int64_t taps = l->kernel * l->kernel;
-    float most = 0;
+    double most = 0;
 
     for (int64_t four = 0; four < cpu_fours_count(l->inputs) * taps; four++) {
-        float sums[2] = {0, 0};
+        double sums[2] = {0, 0};
         for (int64_t place = 0; place < CPU_FOURS_INPUTS; place++) {
             const int64_t input = cpu_input_of_four(four / taps, place);
             const float weight = input < l->inputs ? (float)channel[input * taps + four % taps] : 0;
-            sums[weight < 0] += fabsf(factor != 0 ? nearbyintf(weight * factor) : weight);
+            sums[weight < 0] += fabs((double)(factor != 0 ? nearbyintf(weight * factor) : weight));
         }
-        most = fmaxf(most, fmaxf(sums[0], sums[1]));
+        most = fmax(most, fmax(sums[0], sums[1]));
     }
     return most;
 }
@@ -221,8 +221,9 @@ most_of_fours(const struct layer *l, const double *channel, float factor)
 static float
 step_of_fours(const struct layer *l, const double *channel, float furthest)
 {
-    const float fours = most_of_fours(l, channel, 0), step = fmaxf(furthest / 127, fours / CPU_FOURS_SUM);
-    return most_of_fours(l, channel, 1 / step) <= CPU_FOURS_SUM ? step : fmaxf(furthest / 127, fours / (CPU_FOURS_SUM - 2));
+    const double fours = most_of_fours(l, channel, 0);
+    const float step = fmaxf(furthest / 127, (float)(fours / CPU_FOURS_SUM));
+    return most_of_fours(l, channel, 1 / step) <= CPU_FOURS_SUM ? step : fmaxf(furthest / 127, (float)(fours / (CPU_FOURS_SUM - 2)));
 }
 
 /* Weights as they are stored, times their step: [outputs][inputs / groups][kernel][kernel]. */
@@ -495,7 +496,7 @@ test_layers(void)
         if (!l.product) {
             l.image = random_of(3, IMAGE_MAX);
             l.kernel = random_of(0, 1) == 0 ? 1 : 3;
-            l.pad = l.kernel / 2;
+            l.pad = l.kernel > 1 ? 1 : random_of(0, l.add ? 0 : 1);
             l.stride = l.add ? 1 : random_of(1, 2);
             l.pool = l.whole && random_of(0, 3) == 0 && out_image(&l) >= 2;
         }
