@@ -219,7 +219,7 @@ ending_after(const struct leat_dispatcher *dispatcher, struct leat_application *
                            : 0;
         start_ns += online && stage != NULL ? coming_ns(dispatcher, app, class, stage) : 0;
         if (joins) {
-            items += backlog.items % batch_items + items_in(dispatcher, app, start_ns - dispatcher->now_ns);
+            items += backlog.items % batch_items + (online ? items_in(dispatcher, app, start_ns - dispatcher->now_ns) : 0);
             items = items < batch_items ? items : batch_items;
         }
         const uint64_t end_ns = start_ns + leat_profile_predict(&app->profiles[variant][class], (uint32_t)items);

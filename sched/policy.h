@@ -238,7 +238,8 @@ double leat_laxity_price(const void *state, uint32_t worker_class);
  * from the front as fit its items_max and their floors, but never so many that a chosen query is
  * predicted late that alone, on this worker, would be in time. A query that is late even alone holds
  * nobody back. A query larger than items_max of every ready variant cannot be served: queries = 0.
- * Ours: a batch that is kept small for its oldest query, and so makes the next batch late, gives way to a larger one of
+ * Ours: where the oldest queries would be late even alone, and a younger one would not, the oldest are given up for now. And
+ * a batch that is kept small for its oldest query, and so makes the next batch late, gives way to a larger one of
  * younger queries, if there is one, and the oldest are given up for now. Small batches do less in the same time: under more
  * load than all workers can do in time, each would make the next one small, and most of what is done would be late. Nexus
  * (H. Shen et al., SOSP 2019, section 6.3) has the problem, and drops the oldest early; here only where it helps.

@@ -50,24 +50,37 @@ fill(const struct leat_select_input *input, uint32_t v, uint64_t start_ns, uint3
     return batch;
 }
 
-/*
- * Does a batch that is kept small, for the oldest to be in time, make the next ones late? The worker that they go to is taken
- * to be free once a worker's share of it is over.
- */
-static bool
-harms_next(const struct leat_select_input *input, uint32_t v, uint64_t start_ns, struct batch batch)
+/* The oldest query that alone would be in time; 0, the oldest of all, where none would. */
+static uint32_t
+first_in_time(const struct leat_select_input *input, uint32_t v, uint64_t start_ns)
 {
-    const uint64_t next_ns = start_ns + (batch.end_ns - start_ns) / input->worker_count;
-    const struct batch next = fill(input, v, next_ns, batch.queries);
-
-    return input->idle_count <= 1 && (next.queries < next.room || next.end_ns > input->pending[batch.queries].deadline_ns);
+    for (uint32_t k = 0; k < input->pending_count; k++) {
+        const struct leat_sched_query *query = &input->pending[k];
+        if (end_ns(input, v, start_ns, query->items) <= query->deadline_ns && leat_select_suits(input, &input->variants[v], query)) {
+            return k;
+        }
+    }
+    return 0;
 }
 
-/* From the oldest query on from which a batch need not be kept small, if it has more queries then than this one. */
-static struct leat_selection
-give_up_oldest(const struct leat_select_input *input, uint32_t v, uint64_t start_ns, struct batch batch)
+/*
+ * Does a batch that is kept small, for the oldest to be in time, make the next one, from `behind` on, late? The worker that it goes to is
+ * taken to be free once a worker's share of this one is over.
+ */
+static bool
+harms_next(const struct leat_select_input *input, uint32_t v, uint64_t start_ns, struct batch batch, uint32_t behind)
 {
-    uint32_t kept_small = 0, not = input->pending_count - 1; /* a batch from there */
+    const uint64_t next_ns = start_ns + (batch.end_ns - start_ns) / input->worker_count;
+    const struct batch next = fill(input, v, next_ns, behind);
+
+    return input->idle_count <= 1 && (next.queries < next.room || next.end_ns > input->pending[behind].deadline_ns);
+}
+
+/* From the oldest query behind `first` on from which a batch need not be kept small, if it has more queries then than this one. */
+static struct leat_selection
+give_up_oldest(const struct leat_select_input *input, uint32_t v, uint64_t start_ns, struct batch batch, uint32_t first)
+{
+    uint32_t kept_small = first, not = input->pending_count - 1; /* a batch from there */
 
     while (not - kept_small > 1) {
         const uint32_t middle = kept_small + (not - kept_small) / 2;
@@ -80,19 +93,19 @@ give_up_oldest(const struct leat_select_input *input, uint32_t v, uint64_t start
     }
     const struct batch from = fill(input, v, start_ns, not);
     return from.queries > batch.queries ? (struct leat_selection){.variant = v, .queries = from.queries, .skip = not}
-                                        : (struct leat_selection){.variant = v, .queries = batch.queries};
+                                        : (struct leat_selection){.variant = v, .queries = batch.queries, .skip = first};
 }
 
 static struct leat_selection
 select_batch(void *state, const struct leat_select_input *input)
 {
-    const struct leat_sched_query *first = &input->pending[0];
+    const struct leat_sched_query *oldest = &input->pending[0];
     uint32_t v = 0;
 
     (void)state;
     LEAT_ASSERT(input->pending_count >= 1 && input->variant_count <= LEAT_SCHED_VARIANTS_MAX);
     while (v < input->variant_count &&
-           !(input->variants[v].ready && leat_select_suits(input, &input->variants[v], first))) {
+           !(input->variants[v].ready && leat_select_suits(input, &input->variants[v], oldest))) {
         v++;
     }
     if (v == input->variant_count) {
@@ -100,11 +113,12 @@ select_batch(void *state, const struct leat_select_input *input)
     }
 
     const uint64_t free_ns = input->worker->free_at_ns, start_ns = free_ns > input->now_ns ? free_ns : input->now_ns;
-    const struct batch batch = fill(input, v, start_ns, 0);
-    if (LEAT_UNLIKELY(batch.queries < batch.room) && harms_next(input, v, start_ns, batch)) {
-        return give_up_oldest(input, v, start_ns, batch);
+    const uint32_t first = first_in_time(input, v, start_ns);
+    const struct batch batch = fill(input, v, start_ns, first);
+    if (LEAT_UNLIKELY(batch.queries < batch.room) && harms_next(input, v, start_ns, batch, first + batch.queries)) {
+        return give_up_oldest(input, v, start_ns, batch, first);
     }
-    return (struct leat_selection){.variant = v, .queries = batch.queries};
+    return (struct leat_selection){.variant = v, .queries = batch.queries, .skip = first};
 }
 
 const struct leat_selector leat_selector_fixed = {
