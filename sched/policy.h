@@ -242,7 +242,7 @@ double leat_laxity_price(const void *state, uint32_t worker_class);
  * a batch that is kept small for its oldest query, and so makes the next batch late, gives way to a larger one of
  * younger queries, if there is one, and the oldest are given up for now. Small batches do less in the same time: under more
  * load than all workers can do in time, each would make the next one small, and most of what is done would be late. Nexus
- * (H. Shen et al., SOSP 2019, section 6.3) has the problem, and drops the oldest early; here only where it helps.
+ * (H. Shen et al., SOSP 2019) has the problem, and drops the oldest early; here only where it helps.
  */
 extern const struct leat_selector leat_selector_fixed;
 /*
