@@ -5,7 +5,7 @@
  * Role     A session has two memfds, made and sealed by the daemon: the *rings* (this layout) and the *arena*
  *          (tensor bytes only). Set-up messages travel over a SOCK_SEQPACKET socket, one struct a packet.
  * Trust    The daemon believes nothing that it reads here: it copies a request cell once, then checks the copy.
- *          It never reads back geometry, positions or lanes. The client may break its own session only.
+ *          It never reads back geometry, positions or lanes. A list of tensors it copies and checks whenever it needs one. The client may break its own session only.
  * Flow     No ring has a consumer index in shared memory. A session has `slots` slots; a query holds one
  *          from submission until its completion was collected. The submission ring has 4 * slots cells and each
  *          lane `slots` cells, and the argument in docs/shared-memory.md shows that a conforming client can
@@ -32,12 +32,13 @@
 #include "base/clock.h"
 
 #define LEAT_WIRE_MAGIC     UINT32_C(0x7461656c) /* "leat" */
-#define LEAT_WIRE_VERSION   3u                   /* bump on any change below */
+#define LEAT_WIRE_VERSION   4u                   /* bump on any change below */
 #define LEAT_SLOTS_MIN      2u
 #define LEAT_SLOTS_MAX      8192u
 #define LEAT_LANES_MAX      257u /* lane 0: the dispatcher; lane 1 + w: worker w */
 #define LEAT_TENSOR_ALIGN   64u  /* arena offsets are counted in this unit */
 #define LEAT_SUBMIT_CELLS_PER_SLOT 4u
+#define LEAT_WIRE_UNITS     6u   /* that a request has room for */
 
 /* ---- Rings memfd ------------------------------------------------------------------------------ */
 
@@ -59,7 +60,11 @@ struct leat_wire_request {
     uint16_t flags;
     uint16_t cost_cap; /* leat_wire_cost_code; what is above LEAT_WIRE_COST_MAX is refused */
     uint32_t ticket_low; /* low half of the ticket; comes back in the response */
-    uint32_t units[LEAT_TENSORS_MAX]; /* arena offset / 64 of inputs, then outputs */
+    /*
+     * Arena offset / 64 of inputs, then outputs. Where the target has more than LEAT_WIRE_UNITS of them, all are in the list of
+     * the slot, which is the daemon's until the answer, as tensors are.
+     */
+    uint32_t units[LEAT_WIRE_UNITS];
 };
 
 struct leat_wire_response {
@@ -82,6 +87,10 @@ struct leat_wire_response {
 _Static_assert(sizeof(struct leat_wire_request) == LEAT_CACHE_LINE, "one request is one cache line");
 _Static_assert(sizeof(struct leat_wire_response) == LEAT_CACHE_LINE, "one response is one cache line");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock inside shared memory would die with its owner");
+
+struct leat_wire_list {
+    uint32_t units[LEAT_TENSORS_MAX];
+};
 
 /*
  * A cap on costs in 11 bits: a mantissa of 6 bits and an exponent of 5, as in a float with denormals. The largest code at
@@ -121,7 +130,7 @@ struct leat_wire_rings {
     _Atomic uint32_t state; /* enum leat_wire_state */
     struct leat_bell daemon_bell; /* the dispatcher sleeps (EVENT); the client writes its eventfd */
     struct leat_bell client_bell; /* the client sleeps; a worker or the dispatcher wakes it */
-    /* Then, at offsets computed by both sides from (slots, lanes): submission ring, lanes. */
+    /* Then, at offsets computed by both sides from (slots, lanes): submission ring, lanes, lists. */
 };
 
 enum leat_wire_state {
@@ -143,10 +152,17 @@ leat_wire_lane_offset(uint32_t slots, uint32_t lane)
            (size_t)lane * slots * sizeof(struct leat_wire_response);
 }
 
+/* One list a slot. */
+static inline size_t
+leat_wire_lists_offset(uint32_t slots, uint32_t lanes)
+{
+    return leat_wire_lane_offset(slots, lanes);
+}
+
 static inline size_t
 leat_wire_rings_bytes(uint32_t slots, uint32_t lanes)
 {
-    return (size_t)leat_round_up(leat_wire_lane_offset(slots, lanes), 4096);
+    return (size_t)leat_round_up(leat_wire_lists_offset(slots, lanes) + (size_t)slots * sizeof(struct leat_wire_list), 4096);
 }
 
 /* ---- Set-up messages -------------------------------------------------------------------------- */
@@ -226,10 +242,10 @@ _Static_assert(sizeof(struct leat_wire_welcome) == 240, "wire ABI");
 _Static_assert(offsetof(struct leat_wire_welcome, clock) == 40, "wire ABI");
 _Static_assert(offsetof(struct leat_wire_welcome, note) == 80, "wire ABI");
 _Static_assert(sizeof(struct leat_wire_find) == 72, "wire ABI");
-_Static_assert(sizeof(struct leat_wire_target) == 984, "wire ABI");
+_Static_assert(sizeof(struct leat_wire_target) == 9856, "wire ABI");
 _Static_assert(sizeof(struct leat_wire_error) == 256, "wire ABI");
 _Static_assert(sizeof(struct leat_tensor_info) == 152, "wire ABI");
-_Static_assert(sizeof(struct leat_target) == 64 + LEAT_TENSORS_MAX * 152, "wire ABI");
+_Static_assert(sizeof(struct leat_target) == 56 + LEAT_TENSORS_MAX * (1 + 152), "wire ABI");
 _Static_assert(LEAT_ITEMS_MAX < 1u << 17 && LEAT_LENGTH_MAX < 1u << 15, "both fit into 32 bits of a request");
 
 #endif /* LEAT_IPC_WIRE_H */

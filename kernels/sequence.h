@@ -24,7 +24,7 @@ struct leat_sequence {
     uint32_t input_count, output_count;
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
     int32_t axes[LEAT_TENSORS_MAX]; /* which dimension is the length; -1: none */
-    uint32_t masks;                 /* bit i: see leat_model_source */
+    uint64_t masks;                 /* bit i: see leat_model_source */
 };
 
 /*
@@ -49,7 +49,7 @@ void leat_sequence_describe(const struct leat_sequence *sequence, struct leat_mo
 struct leat_item_layout {
     uint32_t tensor_count;
     uint32_t full_length; /* 0: the model has no sequences */
-    uint32_t masks;
+    uint64_t masks;
     struct {
         size_t item_bytes; /* in a segment */
         size_t outer, inner_bytes; /* outer is 0: it has no positions */

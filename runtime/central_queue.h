@@ -24,12 +24,13 @@
 
 #include "base/align.h"
 #include "base/status.h"
+#include "ipc/wire.h"
 
-/* A query that passed validation. Offsets are trusted from here on. */
+/* A query that passed validation. Offsets are trusted from here on, but for those in a list, which the client can write to. */
 struct leat_query_entry {
     uint64_t submit_ns;
     uint64_t deadline_ns; /* LEAT_NO_DEADLINE for none */
-    uint32_t units[LEAT_TENSORS_MAX];
+    uint32_t units[LEAT_WIRE_UNITS]; /* as the request has them */
     uint32_t accuracy_floor_ppm : 20;
     uint32_t cost_cap : 11; /* leat_wire_cost_code */
     uint32_t offline : 1;

@@ -140,30 +140,22 @@ leat_dispatcher_finish(struct leat_dispatcher *dispatcher, const struct leat_que
 
 /* ---- Taking requests in ----------------------------------------------------------------------- */
 
-/* True when every tensor lies inside the arena and no output overlaps another tensor of the query. */
+/* Where the tensors lie, and whether they may lie there. */
 static bool
 tensors_are_sound(const struct leat_daemon_session *session, const struct leat_target *target,
-                  const struct leat_wire_request *request)
+                  const struct leat_wire_request *request, uint32_t ret_units[LEAT_TENSORS_MAX])
 {
     const uint32_t count = target->input_count + target->output_count;
-    uint64_t start[LEAT_TENSORS_MAX], end[LEAT_TENSORS_MAX];
+    uint64_t bytes[LEAT_TENSORS_MAX];
 
-    for (uint32_t i = 0; i < count; i++) {
-        /* item_bytes <= 2^40 and items <= 2^16: the product fits; units are 32 bits of 64 bytes. */
-        start[i] = (uint64_t)request->units[i] * LEAT_TENSOR_ALIGN;
-        end[i] = start[i] + target->tensors[i].item_bytes * request->items;
-        if (end[i] > session->arena_bytes) {
-            return false;
-        }
+    memcpy(ret_units, request->units, sizeof(request->units));
+    if (LEAT_UNLIKELY(count > LEAT_WIRE_UNITS)) {
+        leat_daemon_session_copy_list(session, request->slot, count, ret_units);
     }
-    for (uint32_t out = target->input_count; out < count; out++) {
-        for (uint32_t other = 0; other < out; other++) {
-            if (start[out] < end[other] && start[other] < end[out]) {
-                return false;
-            }
-        }
+    for (uint32_t i = 0; i < count; i++) { /* item_bytes <= 2^40 and items <= 2^16 */
+        bytes[i] = target->tensors[i].item_bytes * request->items;
     }
-    return true;
+    return leat_daemon_session_holds(session, ret_units, bytes, target->input_count, count);
 }
 
 /* Predicted time of `items` on a worker of the class, in the variant that the selector would try first. */
@@ -310,12 +302,12 @@ is_let_in(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *
 }
 
 /*
- * What is wrong with a request to a target, NULL for one that is not there; LEAT_REASON_NONE if nothing. The order of the
- * checks matters: later ones rely on earlier ones.
+ * What is wrong with a request to a target, NULL for one that is not there; LEAT_REASON_NONE if nothing, and its tensors lie
+ * where ret_units says. The order of the checks matters: later ones rely on earlier ones.
  */
 static enum leat_reason
 check_request(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *session,
-              const struct leat_wire_request *request, const struct leat_target *target)
+              const struct leat_wire_request *request, const struct leat_target *target, uint32_t ret_units[LEAT_TENSORS_MAX])
 {
     if (dispatcher->draining) {
         return LEAT_REASON_DRAINING;
@@ -332,7 +324,7 @@ check_request(struct leat_dispatcher *dispatcher, const struct leat_daemon_sessi
     if (LEAT_UNLIKELY(request->length > target->length_max)) {
         return LEAT_REASON_LENGTH;
     }
-    if (!tensors_are_sound(session, target, request)) {
+    if (!tensors_are_sound(session, target, request, ret_units)) {
         return LEAT_REASON_TENSOR;
     }
     if (!is_let_in(dispatcher, session)) {
@@ -360,11 +352,12 @@ accept_run(struct leat_dispatcher *dispatcher, struct leat_daemon_session *sessi
 {
     struct leat_pipeline *pipeline = leat_dispatcher_pipeline(dispatcher, request->target);
     const uint64_t submit_ns = submitted_ns(dispatcher, request);
+    uint32_t units[LEAT_TENSORS_MAX];
     enum leat_reason reason = check_request(dispatcher, session, request,
-                                            pipeline != NULL && !pipeline->removing ? &pipeline->target : NULL);
+                                            pipeline != NULL && !pipeline->removing ? &pipeline->target : NULL, units);
 
     if (LEAT_LIKELY(reason == LEAT_REASON_NONE)) {
-        reason = leat_dispatcher_begin_run(dispatcher, pipeline, session, request, submit_ns);
+        reason = leat_dispatcher_begin_run(dispatcher, pipeline, session, request, units, submit_ns);
     } else if (reason != LEAT_REASON_DRAINING) {
         bump(&dispatcher->statistics.rejected_malformed, 1);
     }
@@ -381,8 +374,9 @@ accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *s
 {
     struct leat_application *app = request->target < dispatcher->application_top ? dispatcher->applications[request->target] : NULL;
     const uint64_t submit_ns = submitted_ns(dispatcher, request);
+    uint32_t units[LEAT_TENSORS_MAX];
     enum leat_reason reason =
-        check_request(dispatcher, session, request, app != NULL && !app->removing ? &app->target : NULL);
+        check_request(dispatcher, session, request, app != NULL && !app->removing ? &app->target : NULL, units);
 
     if (LEAT_LIKELY(reason == LEAT_REASON_NONE)) {
         const uint32_t floor_ppm = request->accuracy_floor_ppm < FLOOR_MAX_PPM ? request->accuracy_floor_ppm : FLOOR_MAX_PPM;

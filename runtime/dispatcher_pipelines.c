@@ -694,7 +694,7 @@ begin_stages(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, 
 /* Where the stage's items from the start-th on lie. */
 static void
 place_tensors(const struct leat_pipeline_run *run, const struct leat_pipeline_stage *stage, uint32_t start,
-              uint32_t units[LEAT_TENSORS_MAX])
+              uint32_t *units)
 {
     const struct leat_pipeline *pipeline = run->pipeline;
     const uint64_t workspace =
@@ -841,7 +841,8 @@ push_query(struct leat_dispatcher *dispatcher, const struct stage_query *query, 
         .length = app->target.length_max & LEAT_LENGTH_MAX,
     };
 
-    place_tensors(run, stage, query->start, entry.units);
+    place_tensors(run, stage, query->start,
+                  stage->input_count + stage->output_count <= LEAT_WIRE_UNITS ? entry.units : session->lists[slot].units);
     if (LEAT_UNLIKELY(leat_central_queue_push(&dispatcher->queue, &entry, 1) == LEAT_AGAIN)) {
         return false;
     }
@@ -1132,11 +1133,11 @@ leat_dispatcher_pipeline(const struct leat_dispatcher *dispatcher, uint32_t targ
 
 /* Units of its queries have a bit less than a client's. */
 static bool
-units_fit(const struct leat_pipeline *pipeline, const struct leat_wire_request *request)
+units_fit(const struct leat_pipeline *pipeline, const struct leat_wire_request *request, const uint32_t *units)
 {
     for (uint32_t t = 0; t < pipeline->target.input_count + pipeline->target.output_count; t++) {
         const uint64_t bytes = pipeline->target.tensors[t].item_bytes * request->items;
-        if (request->units[t] + bytes / LEAT_TENSOR_ALIGN >= LEAT_PIPELINE_UNIT) {
+        if (units[t] + bytes / LEAT_TENSOR_ALIGN >= LEAT_PIPELINE_UNIT) {
             return false;
         }
     }
@@ -1181,7 +1182,8 @@ turn_away(struct leat_dispatcher *dispatcher, const struct leat_pipeline *pipeli
 
 enum leat_reason
 leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeline *pipeline,
-                          struct leat_daemon_session *client, const struct leat_wire_request *request, uint64_t submit_ns)
+                          struct leat_daemon_session *client, const struct leat_wire_request *request, const uint32_t *units,
+                          uint64_t submit_ns)
 {
     struct leat_pipeline_run *run = pipeline->free_runs;
     const bool offline = (request->flags & LEAT_WIRE_OFFLINE) != 0;
@@ -1190,7 +1192,7 @@ leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeli
     const uint32_t lives = pipeline->late == LEAT_PIPELINE_DROP_THRICE ? 3 : 1;
     const bool endless = latency_ns == 0 || pipeline->late == LEAT_PIPELINE_SERVE;
 
-    if (!units_fit(pipeline, request)) {
+    if (!units_fit(pipeline, request, units)) {
         bump(&pipeline->counters.rejected, 1);
         return LEAT_REASON_TENSOR;
     }
@@ -1218,7 +1220,7 @@ leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeli
         .outcome = LEAT_OUTCOME_OK,
         .offline = offline,
     };
-    memcpy(run->units, request->units, sizeof(run->units));
+    memcpy(run->units, units, (pipeline->target.input_count + pipeline->target.output_count) * sizeof(run->units[0]));
     plan(dispatcher, run);
     list_append(&dispatcher->pipelines.live, RUN_LIVE, run);
     client->dispatcher.in_flight++;

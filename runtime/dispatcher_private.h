@@ -259,10 +259,11 @@ void leat_dispatcher_remove_pipeline(struct leat_dispatcher *dispatcher, struct 
 /* Lets go of those that are to go and have no runs. */
 void leat_dispatcher_settle_pipelines(struct leat_dispatcher *dispatcher);
 
-/* LEAT_REASON_NONE, or why a request to it that is sound otherwise is refused. */
+/* LEAT_REASON_NONE, or why a request to it that is sound otherwise is refused. `units`: where its tensors lie. */
 LEAT_MUST_CHECK enum leat_reason leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeline *pipeline,
                                                            struct leat_daemon_session *client,
-                                                           const struct leat_wire_request *request, uint64_t submit_ns);
+                                                           const struct leat_wire_request *request, const uint32_t *units,
+                                                           uint64_t submit_ns);
 /* The run that the slot names. No further stage of it begins. */
 void leat_dispatcher_cancel_run(struct leat_dispatcher *dispatcher, const struct leat_daemon_session *client, uint32_t slot_index);
 /* All runs of a client that closes. */

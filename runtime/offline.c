@@ -733,7 +733,9 @@ finish_answers(struct run *run)
 static enum leat_status
 put_answer(struct run *run, const struct slot *slot)
 {
-    enum leat_status status = run->answer_count == LEAT_OFFLINE_ANSWERS_MAX ? finish_answers(run) : LEAT_OK;
+    const bool full = run->answer_count == LEAT_OFFLINE_ANSWERS_MAX ||
+                      (run->answer_count + 1) * run->target.output_count > LEAT_OFFLINE_FILES_MAX;
+    enum leat_status status = full ? finish_answers(run) : LEAT_OK;
 
     if (status == LEAT_OK) {
         status = leat_offline_write(&run->job->folders, run->answer_count, run->items.names[slot->item], &run->target, slot->items,

@@ -29,7 +29,7 @@
  * Descriptors at the most: two folders of each job, and of one that is submitted and one that is just ending; of the one that
  * runs its session, its answers, its report and an item or the list of them; and the file that a new one is tried with.
  */
-#define LEAT_OFFLINE_DESCRIPTORS (2 * (LEAT_OFFLINE_JOBS_MAX + 2) + 5 + LEAT_OFFLINE_ANSWERS_MAX * LEAT_TENSORS_MAX + 2 + 1)
+#define LEAT_OFFLINE_DESCRIPTORS (2 * (LEAT_OFFLINE_JOBS_MAX + 2) + 5 + LEAT_OFFLINE_FILES_MAX + 2 + 1)
 
 struct leat_daemon;
 struct leat_offline;

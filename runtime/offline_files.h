@@ -80,6 +80,8 @@ LEAT_MUST_CHECK enum leat_status leat_offline_read(const struct leat_offline_fol
                                                    const struct leat_target *target, void *to, uint32_t *ret_items);
 
 #define LEAT_OFFLINE_ANSWERS_MAX 32u /* that are written and not finished */
+#define LEAT_OFFLINE_FILES_MAX 192u /* of those together */
+_Static_assert(LEAT_OFFLINE_FILES_MAX >= LEAT_TENSORS_MAX, "any answer can be written");
 
 /* Written, and neither durable nor under its name. */
 struct leat_offline_answer {

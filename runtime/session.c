@@ -77,6 +77,7 @@ leat_daemon_session_begin(const struct leat_session_options *options, struct lea
     }
     session->submit_cells = (void *)((unsigned char *)memory + leat_wire_submit_offset());
     session->lanes = (void *)((unsigned char *)memory + leat_wire_lane_offset(options->slots, 0));
+    session->lists = (void *)((unsigned char *)memory + leat_wire_lists_offset(options->slots, options->lane_count));
     notes.count = 0; /* the rings are small: only the arena's pages matter to anybody */
     status = make_memory("leat-arena", options->arena_bytes, options->near_node, &session->arena_fd, &memory, &notes);
     if (status != LEAT_OK) {

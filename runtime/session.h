@@ -6,7 +6,7 @@
  *            LEAT_COMMAND_ADD_SESSION and LEAT_EVENT_SESSION_GONE the dispatcher owns the fields in `dispatcher`, and
  *            the mapping stays valid for dispatcher and workers even if the client has died.
  * Model      tests/model/reclaim.pml is how a session's memory comes back, with a client that dies at any moment.
- * Trust      `rings` and `arena` are writable by the client at any time. Everything else is private.
+ * Trust      `rings`, with the lists, and `arena` are writable by the client at any time. Everything else is private.
  */
 #ifndef LEAT_RUNTIME_SESSION_H
 #define LEAT_RUNTIME_SESSION_H
@@ -40,6 +40,7 @@ struct leat_daemon_session {
     struct leat_wire_rings *rings;
     struct leat_wire_response *lanes;
     unsigned char *arena;
+    struct leat_wire_list *lists; /* the client's, as rings and arena; of LEAT_PIPELINE_SESSION the dispatcher's */
     uint32_t slots, lane_count;
     _Atomic bool dead; /* set once, by the dispatcher; workers skip queries of a dead session */
     uint16_t index;    /* in the daemon's table */
@@ -123,6 +124,40 @@ leat_daemon_session_respond(struct leat_daemon_session *session, uint32_t lane,
     memcpy((char *)cell + body, (const char *)response + body, sizeof(*cell) - body);
     LEAT_TSAN_ANSWERED(session);
     atomic_store_explicit(&cell->sequence, position + 1, memory_order_release); /* C0 */
+}
+
+/* The client may write to the list at any time, so who uses the copy checks the copy. */
+static inline void
+leat_daemon_session_copy_list(const struct leat_daemon_session *session, uint32_t slot, uint32_t count, uint32_t *ret_units)
+{
+    const _Atomic uint32_t *list = (const void *)session->lists[slot].units;
+    for (uint32_t t = 0; t < count; t++) {
+        ret_units[t] = atomic_load_explicit(&list[t], memory_order_relaxed); /* once */
+    }
+}
+
+/* Whether every tensor, of so many bytes, below 2^57, lies inside the arena, and no output overlaps another tensor. */
+static inline bool
+leat_daemon_session_holds(const struct leat_daemon_session *session, const uint32_t *units, const uint64_t *bytes,
+                          uint32_t input_count, uint32_t count)
+{
+    uint64_t start[LEAT_TENSORS_MAX], end[LEAT_TENSORS_MAX];
+
+    for (uint32_t i = 0; i < count; i++) {
+        start[i] = (uint64_t)units[i] * LEAT_TENSOR_ALIGN;
+        end[i] = start[i] + bytes[i];
+        if (end[i] > session->arena_bytes) {
+            return false;
+        }
+    }
+    for (uint32_t out = input_count; out < count; out++) {
+        for (uint32_t other = 0; other < out; other++) {
+            if (start[out] < end[other] && start[other] < end[out]) {
+                return false;
+            }
+        }
+    }
+    return true;
 }
 
 /* Wakes the client if it sleeps. A fence and a load when it does not. Never blocks. */

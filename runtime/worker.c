@@ -82,90 +82,104 @@ is_of_dead_run(const struct leat_worker_run *run, const struct leat_work_cell *q
            atomic_load_explicit(&client_of_run(run, query)->dead, memory_order_relaxed);
 }
 
-/* Drops what is too late or whose client is gone; returns how many queries are left to run. */
+/*
+ * Of a stage's query: what is not the client's lies in the daemon's own memory. The synthetic backend leaves outputs as they are,
+ * or most of them. In a workspace that is what a query of another client left there, and the next stage may show it; so those are
+ * zeros first.
+ */
+static void
+place_stage_tensors(struct leat_worker_run *run, const struct leat_daemon_session *session, const struct leat_work_cell *query,
+                    const struct leat_variant *variant, struct leat_segment *segment)
+{
+    unsigned char *arena = client_of_run(run, query)->arena;
+    const uint32_t *units =
+        variant->tensor_count > LEAT_WIRE_UNITS ? session->lists[query->slot].units : query->units;
+
+    for (uint32_t t = 0; t < variant->tensor_count; t++) {
+        const bool own = (units[t] & LEAT_PIPELINE_UNIT) != 0;
+        unsigned char *tensor =
+            (own ? session->arena : arena) + (uint64_t)(units[t] & ~LEAT_PIPELINE_UNIT) * LEAT_TENSOR_ALIGN;
+        segment->tensors[t] = tensor;
+        if (own && t >= variant->input_count && variant->backend == &leat_backend_synthetic) {
+            memset(tensor, 0, variant->item_bytes[t] * segment->items);
+        }
+    }
+}
+
+/* By the client's list, which the dispatcher found sound. False: it is not any more. */
+static bool
+place_listed_tensors(const struct leat_daemon_session *session, const struct leat_work_cell *query,
+                     const struct leat_variant *variant, struct leat_segment *segment)
+{
+    uint32_t units[LEAT_TENSORS_MAX];
+    uint64_t bytes[LEAT_TENSORS_MAX];
+
+    leat_daemon_session_copy_list(session, query->slot, variant->tensor_count, units);
+    for (uint32_t t = 0; t < variant->tensor_count; t++) {
+        segment->tensors[t] = session->arena + (uint64_t)units[t] * LEAT_TENSOR_ALIGN;
+        bytes[t] = variant->item_bytes[t] * segment->items;
+    }
+    return leat_daemon_session_holds(session, units, bytes, variant->input_count, variant->tensor_count);
+}
+
+static bool
+fill_segment(struct leat_worker_run *run, const struct leat_daemon_session *session, const struct leat_work_cell *query,
+             const struct leat_variant *variant, struct leat_segment *segment)
+{
+    segment->items = query->items_less_1 + 1u;
+    segment->length = query->length;
+    LEAT_ASSERT(segment->items * variant->size_count <= LEAT_SIZES_MAX || variant->size_count == 0);
+    if (LEAT_UNLIKELY(query->session == LEAT_PIPELINE_SESSION)) {
+        place_stage_tensors(run, session, query, variant, segment);
+        return true;
+    }
+    if (LEAT_UNLIKELY(variant->tensor_count > LEAT_WIRE_UNITS)) {
+        return place_listed_tensors(session, query, variant, segment);
+    }
+    for (uint32_t t = 0; t < variant->tensor_count; t++) {
+        segment->tensors[t] = session->arena + (uint64_t)query->units[t] * LEAT_TENSOR_ALIGN;
+    }
+    return true;
+}
+
+/*
+ * Makes segments of the batch's queries, but of those that are too late, whose client is gone or whose list has changed; returns
+ * how many are left to run, and their items.
+ */
 static uint32_t
-drop_unwanted(struct leat_worker_run *run, struct batch *batch, uint32_t count, uint64_t now_ns)
+fill_segments(struct leat_worker_run *run, struct batch *batch, const struct leat_variant *variant, uint32_t count,
+              uint64_t now_ns, uint32_t *ret_items)
 {
     struct leat_shared_tables *tables = run->worker->options.tables;
-    uint32_t kept = 0;
+    uint32_t kept = 0, items = 0;
 
     for (uint32_t i = 0; i < count; i++) {
         const struct leat_work_cell *query = &batch->queries[i];
         struct leat_daemon_session *session =
             atomic_load_explicit(&tables->sessions[query->session], memory_order_relaxed);
+        struct leat_segment *segment = &batch->segments[kept];
         if (LEAT_UNLIKELY(atomic_load_explicit(&session->dead, memory_order_relaxed))) {
             continue;
         }
-        if (LEAT_UNLIKELY(query->deadline_ns <= now_ns || is_of_dead_run(run, query))) {
-            const struct leat_wire_response response =
-                response_to(query, LEAT_OUTCOME_EXPIRED, now_ns, now_ns, run->worker->options.index);
+        const bool expired = query->deadline_ns <= now_ns || is_of_dead_run(run, query);
+        if (LEAT_UNLIKELY(expired || !fill_segment(run, session, query, variant, segment))) {
+            struct leat_wire_response response =
+                response_to(query, expired ? LEAT_OUTCOME_EXPIRED : LEAT_OUTCOME_REJECTED, now_ns, now_ns,
+                            run->worker->options.index);
+            response.reason = expired ? LEAT_REASON_NONE : LEAT_REASON_TENSOR;
             leat_daemon_session_respond(session, 1 + run->worker->options.index, &response);
             leat_daemon_session_ring(session);
             continue;
         }
+        segment->sizes = variant->size_count > 0 ? batch->sizes[kept] : NULL;
+        items += segment->items;
         if (kept != i) {
             batch->queries[kept] = *query;
         }
         kept++;
     }
+    *ret_items = items;
     return kept;
-}
-
-/* Of a stage's query: what is not the client's lies in the daemon's own memory. */
-static void
-place_tensors(struct leat_worker_run *run, const struct leat_work_cell *query, unsigned char *workspaces, uint32_t count,
-              const void *tensors[LEAT_TENSORS_MAX])
-{
-    unsigned char *arena = client_of_run(run, query)->arena;
-
-    for (uint32_t t = 0; t < count; t++) {
-        unsigned char *start = (query->units[t] & LEAT_PIPELINE_UNIT) != 0 ? workspaces : arena;
-        tensors[t] = start + (uint64_t)(query->units[t] & ~LEAT_PIPELINE_UNIT) * LEAT_TENSOR_ALIGN;
-    }
-}
-
-/*
- * The synthetic backend leaves outputs as they are, or most of them. In a workspace that is what a query of another client
- * left there, and the next stage may show it; so those are zeros first.
- */
-static void
-clear_workspace(const struct leat_work_cell *query, const struct leat_variant *variant, const struct leat_segment *segment)
-{
-    for (uint32_t t = variant->input_count; t < variant->tensor_count; t++) {
-        if ((query->units[t] & LEAT_PIPELINE_UNIT) != 0) { /* the daemon's own: not const */
-            memset((void *)(uintptr_t)segment->tensors[t], 0, variant->item_bytes[t] * segment->items);
-        }
-    }
-}
-
-static uint32_t
-fill_segments(struct leat_worker_run *run, struct batch *batch, const struct leat_variant *variant, uint32_t count)
-{
-    struct leat_shared_tables *tables = run->worker->options.tables;
-    uint32_t items = 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        const struct leat_work_cell *query = &batch->queries[i];
-        const struct leat_daemon_session *session =
-            atomic_load_explicit(&tables->sessions[query->session], memory_order_relaxed);
-        struct leat_segment *segment = &batch->segments[i];
-        segment->items = query->items_less_1 + 1u;
-        segment->length = query->length;
-        segment->sizes = variant->size_count > 0 ? batch->sizes[i] : NULL;
-        if (LEAT_UNLIKELY(query->session == LEAT_PIPELINE_SESSION)) {
-            place_tensors(run, query, session->arena, variant->tensor_count, segment->tensors);
-            if (variant->backend == &leat_backend_synthetic) {
-                clear_workspace(query, variant, segment);
-            }
-        } else {
-            for (uint32_t t = 0; t < variant->tensor_count; t++) {
-                segment->tensors[t] = session->arena + (uint64_t)query->units[t] * LEAT_TENSOR_ALIGN;
-            }
-        }
-        LEAT_ASSERT(segment->items * variant->size_count <= LEAT_SIZES_MAX || variant->size_count == 0);
-        items += segment->items;
-    }
-    return items;
 }
 
 /* Rings each client of the batch once, when its queries stand together. Of stages' queries the report tells. */
@@ -385,13 +399,14 @@ run_batch(struct leat_worker_run *run, struct batch *batch, uint32_t count)
                                     .shape = run->yielding ? leat_worker_unpack_shape(run->shape) : take_shape(run),
                                     .gave_way = batch == &run->yields};
 
+    const struct leat_variant *variant =
+        atomic_load_explicit(&tables->variants[batch->queries[0].variant], memory_order_relaxed);
+    uint32_t items;
+
     batch->paused_ns = 0;
-    const uint32_t kept = drop_unwanted(run, batch, count, start_ns);
+    const uint32_t kept = fill_segments(run, batch, variant, count, start_ns, &items);
     report.expired = count - kept;
     if (kept > 0) {
-        const struct leat_variant *variant =
-            atomic_load_explicit(&tables->variants[batch->queries[0].variant], memory_order_relaxed);
-        const uint32_t items = fill_segments(run, batch, variant, kept);
         void *scratch = scratch_for(run, batch);
         const struct leat_plan *plan = plan_for(run, variant, items);
         if (report.gave_way) {

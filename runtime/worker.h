@@ -47,7 +47,7 @@ struct leat_work_cell {
     _Atomic uint64_t sequence; /* W: dispatcher W0  R: worker W1 */
     uint64_t submit_ns;
     uint64_t deadline_ns; /* LEAT_NO_DEADLINE: run however late */
-    uint32_t units[LEAT_TENSORS_MAX];
+    uint32_t units[LEAT_WIRE_UNITS]; /* as the request has them */
     uint32_t ticket_low;
     uint16_t items_less_1;
     uint16_t session : 15;
@@ -71,7 +71,7 @@ struct leat_done_cell {
     uint64_t exec_ns;   /* without pauses */
     uint64_t paused_ns; /* since it started */
     uint32_t queries; /* all of the batch, in work ring order */
-    uint32_t expired; /* of them, not run because too late or of a dead session */
+    uint32_t expired; /* of them, not run because too late, of a dead session or named by a list that is not sound any more */
     uint32_t items;   /* that were run */
     uint32_t failed;  /* of those that were run */
     struct leat_team_shape shape; /* of the team that ran it */

@@ -279,6 +279,7 @@ attach(struct leat_session *session)
     session->clock = welcome.clock;
     session->submit_cells = (void *)((unsigned char *)session->rings + leat_wire_submit_offset());
     session->lanes = (void *)((unsigned char *)session->rings + leat_wire_lane_offset(welcome.slots, 0));
+    session->lists = (void *)((unsigned char *)session->rings + leat_wire_lists_offset(welcome.slots, welcome.lanes));
     session->submit_position = 0;
     memset(session->lane_positions, 0, sizeof(session->lane_positions));
     session->lane_next = 0;

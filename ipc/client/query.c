@@ -149,12 +149,18 @@ accept_query(struct leat_session *session, const struct leat_query *query, uint6
     if (LEAT_UNLIKELY(session->free_count == session->stash_count)) { /* what is stashed counts as in flight */
         return LEAT_AGAIN;
     }
+    const struct leat_client_target *target = &session->targets[query->target];
+    const uint16_t slot = session->free_slots[session->free_count - 1];
+    uint32_t *units = request.units;
     memset(request.units, 0, sizeof(request.units));
-    status = fill_tensors(session, &session->targets[query->target], query, request.units);
+    if (LEAT_UNLIKELY(target->tensor_count > LEAT_WIRE_UNITS)) {
+        units = session->lists[slot].units;
+    }
+    status = fill_tensors(session, target, query, units);
     if (LEAT_UNLIKELY(status != LEAT_OK)) {
         return status;
     }
-    const uint16_t slot = session->free_slots[--session->free_count];
+    session->free_count--;
     struct leat_client_slot *state = &session->slot_states[slot];
     LEAT_ASSERT(state->ticket == 0);
     *state = (struct leat_client_slot){

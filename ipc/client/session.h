@@ -37,6 +37,7 @@ struct leat_session {
     struct leat_wire_rings *rings;
     struct leat_wire_request *submit_cells;
     struct leat_wire_response *lanes; /* [lane_count][slots] */
+    struct leat_wire_list *lists;     /* [slots] */
     uint64_t submit_position;         /* next cell of the submission ring */
     uint64_t lane_positions[LEAT_LANES_MAX];
     uint32_t lane_count;

@@ -354,7 +354,7 @@ add_mask(const struct operands *all, struct padding_state *out)
         out->masked = x->masked != 0 ? x->masked << shift_of(all, i) : UINT32_C(1) << (x->mask_axis + shift_of(all, i));
         out->margin = margin;
         offset = padding_offset_sum(offset, x->masked != 0 ? x->offset : padding_offset_of(x->on, x->on));
-        out->masks = x->masked != 0 ? x->masks : UINT32_C(1) << x->mask;
+        out->masks = x->masked != 0 ? x->masks : UINT64_C(1) << x->mask;
     }
     if (masked > 0) {
         out->offset = offset;
@@ -411,7 +411,7 @@ choose(const struct operands *all, struct padding_state *out)
         out->masked = bit;
         out->margin = margin;
         out->offset = counted->offset;
-        out->masks = UINT32_C(1) << condition->mask;
+        out->masks = UINT64_C(1) << condition->mask;
         out->finite = true;
     }
 }

@@ -21,7 +21,7 @@ void
 padding_use_as_numbers(struct padding *p, const struct padding_state *state)
 {
     if (state->known && state->mask != LEAT_VALUE_NONE) {
-        p->used_as_numbers |= UINT32_C(1) << state->mask;
+        p->used_as_numbers |= UINT64_C(1) << state->mask;
     }
 }
 
@@ -577,7 +577,7 @@ check_graph(struct padding *p)
 }
 
 enum leat_status
-leat_padding_check(struct leat_graph *const *graphs, const uint32_t *lengths, uint32_t count, uint32_t *ret_masks)
+leat_padding_check(struct leat_graph *const *graphs, const uint32_t *lengths, uint32_t count, uint64_t *ret_masks)
 {
     struct padding p = {.graphs = graphs, .lengths = lengths, .count = count, .graph = graphs[count - 1]};
 

@@ -45,7 +45,7 @@ struct padding_state {
     double rest;
     uint32_t masked; /* bit d: the tail along d is `margin` less than some element below n of the same row */
     double margin;   /* what the graph adds to some positions alone is off it */
-    uint32_t masks;  /* bit i: `masked` because of input i */
+    uint64_t masks;  /* bit i: `masked` because of input i */
     struct padding_offset offset; /* of that element, or where nothing is masked, of all */
     bool of_masks;   /* made of masks and constants alone */
     bool constant;   /* made of constants alone */
@@ -63,14 +63,16 @@ struct padding_state {
     uint32_t mask_axis;
 };
 
+_Static_assert(LEAT_TENSORS_MAX <= 64, "a bit for each input");
+
 struct padding {
     struct leat_graph *const *graphs; /* [count] for one item, with the same nodes and values */
     const uint32_t *lengths;
     uint32_t count;
     const struct leat_graph *graph; /* the last one, the longest */
     struct padding_state *states;   /* [value_count] */
-    uint32_t masks_needed;          /* bit i: input i, if a softmax is to leave its tail out */
-    uint32_t used_as_numbers;       /* bit i: of input i, not as a mask */
+    uint64_t masks_needed;          /* bit i: input i, if a softmax is to leave its tail out */
+    uint64_t used_as_numbers;       /* bit i: of input i, not as a mask */
 };
 
 /*
@@ -78,7 +80,7 @@ struct padding {
  * has to have a 1 below n. LEAT_ERR_UNSUPPORTED names the node where the proof fails.
  */
 LEAT_MUST_CHECK enum leat_status leat_padding_check(struct leat_graph *const *graphs, const uint32_t *lengths, uint32_t count,
-                                                    uint32_t *ret_masks);
+                                                    uint64_t *ret_masks);
 
 /* ---- Between the files of this folder ------------------------------------------------------------- */
 

@@ -38,7 +38,8 @@ enum {
     OWED_MAX = (1 + WORKERS) * 32 + PER_ROUND,
     APPS = 2,
     APP_PLAIN = 0, /* one input, one output, no deadline */
-    APP_TIGHT = 1, /* two inputs, one output, two variants, a deadline; comes and goes */
+    APP_TIGHT = 1, /* more tensors than a request has room for, two variants, a deadline; comes and goes */
+    TIGHT_INPUTS = LEAT_WIRE_UNITS + 1,
     STEPS_MAX = 600,
     SETTLE_MAX = 4000, /* rounds within which everything must have ended */
     REFUSED = 0xf1,    /* first byte of an input that the models refuse */
@@ -201,6 +202,7 @@ set_up_variant(uint16_t index, uint32_t items_max, uint32_t inputs, uint64_t ite
                                      .items_max = items_max,
                                      .accuracy_ppm = accuracy_ppm,
                                      .tensor_count = inputs + 1,
+                                     .input_count = inputs,
                                      .copies = &copies[index],
                                      .copy_count = 1};
     for (uint32_t t = 0; t < variant->tensor_count; t++) {
@@ -227,7 +229,7 @@ add_application(uint16_t id, const struct leat_router *router)
     app->target = (struct leat_target){.id = id, .input_count = 1, .output_count = 1};
     memset(profiles[id], 0, sizeof(profiles[id]));
     if (id == APP_TIGHT) {
-        app->target.input_count = 2;
+        app->target.input_count = TIGHT_INPUTS;
         app->latency_ns = 1000000;
         app->drop_late = true;
     }
@@ -324,6 +326,7 @@ open_session(uint16_t index, uint32_t slots)
     session->rings = (void *)rings;
     session->submit_cells = (void *)(rings + leat_wire_submit_offset());
     session->lanes = (void *)(rings + leat_wire_lane_offset(slots, 0));
+    session->lists = (void *)(rings + leat_wire_lists_offset(slots, LANES));
     session->arena = enclose(session->arena, session->arena_bytes, areas[index][1]);
     session->index = index;
     atomic_store_explicit(&tables.sessions[index], session, memory_order_release);
@@ -637,14 +640,27 @@ honest_collect(void)
 /* ---- The malicious clients -------------------------------------------------------------------- */
 
 static void
+write_list(struct input *input, struct peer *peer, uint32_t slot)
+{
+    for (uint32_t t = 0; t <= TIGHT_INPUTS; t++) {
+        peer->session->lists[slot % peer->session->slots].units[t] = take_number(input);
+    }
+}
+
+static void
 scribble(struct input *input, struct peer *peer)
 {
-    const bool rings = take(input) % 4 != 0;
+    const uint8_t how = take(input);
+    const bool rings = how % 4 != 0;
     unsigned char *memory = rings ? (unsigned char *)peer->session->rings : peer->session->arena;
     const size_t bytes = rings ? peer->session->rings_bytes : peer->session->arena_bytes;
     const size_t start = ((size_t)take(input) << 8 | take(input)) % bytes;
     const size_t count = take(input) % 64;
 
+    if (how % 8 == 7) { /* of a query that may be on its way to a worker */
+        write_list(input, peer, (uint32_t)start);
+        return;
+    }
     for (size_t i = 0; i < count && start + i < bytes; i++) {
         memory[start + i] = take(input);
     }
@@ -668,6 +684,9 @@ publish(struct input *input, struct peer *peer)
     cell->ticket_low = take(input);
     for (uint32_t t = 0; t < 3; t++) {
         cell->units[t] = take_number(input);
+    }
+    if (cell->target == APP_TIGHT) {
+        write_list(input, peer, cell->slot);
     }
     peer->position++;
     if ((how & 32) != 0) { /* a sequence of another lap */
@@ -784,8 +803,8 @@ prepare(void)
         }
     }
     set_up_variant(APP_PLAIN, 8, 1, 64, 500000);
-    set_up_variant(APP_TIGHT, 4, 2, 48, 300000);
-    set_up_variant(APP_TIGHT + 1, 16, 2, 48, 900000);
+    set_up_variant(APP_TIGHT, 4, TIGHT_INPUTS, 48, 300000);
+    set_up_variant(APP_TIGHT + 1, 16, TIGHT_INPUTS, 48, 900000);
 }
 
 static void

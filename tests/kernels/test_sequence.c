@@ -608,7 +608,7 @@ test_attributes(void)
 {
     static const float alphas[] = {0.125f, 0.125f, 0.5f};
     struct leat_graph *graphs[LEAT_COUNT_OF(alphas)];
-    uint32_t masks = 0;
+    uint64_t masks = 0;
 
     for (uint32_t k = 0; k < LEAT_COUNT_OF(alphas); k++) {
         const struct leat_dim_value length = {.name = "M", .value = 4 << (k > 0)};

@@ -17,6 +17,8 @@
         .dims = {-1, __VA_ARGS__}, .item_bytes = element, .varying = varies                                             \
     }
 
+enum { HOUSE_MANY_INPUTS = LEAT_TENSORS_MAX / 2 + 1 };
+
 struct house_application {
     const char *name;
     struct leat_target target;
@@ -91,13 +93,12 @@ static struct house_application house_applications[] = {
       .input_count = 1,
       .output_count = 1,
       .tensors = {HOUSE_F32("x", 16), HOUSE_TENSOR("y", LEAT_DTYPE_F32, 4, 2, 2, 9)}}},
-    {"six",
+    {"many", /* house_init makes the others like the first: i0, i1, ... and y0, y1, ... */
      {.id = 13,
       .items_max = 4,
-      .input_count = 5,
-      .output_count = 1,
-      .tensors = {HOUSE_F32("a", 16), HOUSE_F32("b", 16), HOUSE_F32("c", 16), HOUSE_F32("d", 16), HOUSE_F32("e", 16),
-                  HOUSE_F32("y", 16)}}},
+      .input_count = HOUSE_MANY_INPUTS,
+      .output_count = LEAT_TENSORS_MAX - HOUSE_MANY_INPUTS,
+      .tensors = {HOUSE_F32("i0", 16)}}},
     {"boxes2",
      {.id = 14,
       .items_max = 8,
@@ -126,6 +127,11 @@ house_init(void)
 {
     for (size_t a = 0; a < LEAT_COUNT_OF(house_applications); a++) {
         struct leat_target *target = &house_applications[a].target;
+        for (uint32_t t = 1; t < LEAT_TENSORS_MAX && strcmp(house_applications[a].name, "many") == 0; t++) {
+            target->tensors[t] = target->tensors[0];
+            (void)snprintf(target->tensors[t].name, sizeof(target->tensors[t].name), "%c%u", t < HOUSE_MANY_INPUTS ? 'i' : 'y',
+                           t < HOUSE_MANY_INPUTS ? t : t - HOUSE_MANY_INPUTS);
+        }
         for (uint32_t t = 0; t < target->input_count + target->output_count; t++) {
             struct leat_tensor_info *info = &target->tensors[t];
             info->item_bytes = leat_dtype_bytes(info->dtype);

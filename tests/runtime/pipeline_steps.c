@@ -21,7 +21,7 @@ enum {
     ELEMENT = 32,                      /* bytes; so many are one item, but of outputs that vary */
     WIDE = EACH_MAX * ELEMENT,         /* an item of one that does */
     TENSOR = ITEMS * WIDE,             /* that any tensor has room in */
-    ASKED = LEAT_TENSORS_MAX * TENSOR, /* of a client's arena, for each slot */
+    ASKED = LEAT_WIRE_UNITS * TENSOR,  /* of a client's arena, for each slot */
     FIRST_WORKSPACE = 3,               /* unit: before it lies what is nobody's */
     VARIANTS = 2,
     INPUT = 100, /* stands for what the client wrote */
@@ -529,7 +529,7 @@ pipeline_steps_submit(uint32_t number, const struct pipeline_steps_ask *ask)
         query->due[s] = items_due(number, s);
         query->start_ns[s] = UINT64_MAX;
     }
-    for (uint32_t t = 0; t < LEAT_TENSORS_MAX; t++) {
+    for (uint32_t t = 0; t < LEAT_WIRE_UNITS; t++) {
         request.units[t] = (uint32_t)((number % SLOTS) * ASKED + t * TENSOR) / LEAT_TENSOR_ALIGN;
         memset(tensor_of(number, t), 0xa5, TENSOR);
     }

@@ -20,7 +20,7 @@ static struct leat_query_entry
 entry_of(uint64_t number)
 {
     struct leat_query_entry entry = {.submit_ns = number, .deadline_ns = ~number, .ticket_low = (uint32_t)number};
-    for (uint32_t i = 0; i < LEAT_TENSORS_MAX; i++) {
+    for (uint32_t i = 0; i < LEAT_WIRE_UNITS; i++) {
         entry.units[i] = (uint32_t)(number + i);
     }
     return entry;
@@ -30,7 +30,7 @@ static void
 check_entry(const struct leat_query_entry *entry, uint64_t number)
 {
     EXPECT(entry->submit_ns == number && entry->deadline_ns == ~number && entry->ticket_low == (uint32_t)number);
-    for (uint32_t i = 0; i < LEAT_TENSORS_MAX; i++) {
+    for (uint32_t i = 0; i < LEAT_WIRE_UNITS; i++) {
         EXPECT(entry->units[i] == (uint32_t)(number + i));
     }
 }

@@ -378,7 +378,6 @@ test_mistakes_are_named_with_their_place(void)
         {"models: [{name: a, backend: synthetic, synthetic: {inputs: [{name: i, dims: [1073741824, 1073741824]}]}}]\n", ":1:90: ", "128 GiB"},
         {"models:\n  - name: b\n    backend: synthetic\n    synthetic:\n      inputs: [{name: i}, {name: i}]\n", ":5:34: models[0].synthetic.inputs[1].name: ", "another tensor"},
         {"models: [{name: a, backend: synthetic, synthetic: {inputs: [{name: output}]}}]\n", ":1:51: models[0].synthetic.outputs: ", "'output' is taken"},
-        {"models: [{name: a, backend: synthetic, synthetic: {outputs: [{name: a},{name: b},{name: c},{name: d},{name: e},{name: f}]}}]\n", ":1:61: ", "at most 6"},
         /* settings against each other */
         {"limits: {sessions: 4, sessions_per_user: 5}\n", ":1:42: limits.sessions_per_user: ", "more than limits.sessions, 4"},
         {"limits:\n  sessions: 4\n", ":2:3: limits.sessions_per_user: ", "64 is more than"},
@@ -401,6 +400,31 @@ test_mistakes_are_named_with_their_place(void)
                           cases[i].yaml, (int)status, status == LEAT_OK ? "" : leat_error_text(), start,
                           cases[i].part);
             EXPECT(!"the message is as stated");
+        }
+    }
+}
+
+static void
+test_many_tensors(void)
+{
+    struct leat_config *config = NULL;
+    char yaml[4096];
+
+    for (uint32_t outputs = LEAT_TENSORS_MAX - 1; outputs <= LEAT_TENSORS_MAX; outputs++) { /* beside an input */
+        size_t used = (size_t)snprintf(yaml, sizeof(yaml), "models: [{name: a, backend: synthetic, synthetic: {outputs: [");
+        for (uint32_t o = 0; o < outputs; o++) {
+            used += (size_t)snprintf(yaml + used, sizeof(yaml) - used, "%s{name: o%u}", o > 0 ? "," : "", o);
+        }
+        used += (size_t)snprintf(yaml + used, sizeof(yaml) - used, "]}}]\n");
+        EXPECT(used < sizeof(yaml));
+        const enum leat_status status = leat_config_parse("f.yaml", yaml, used, &config);
+        if (outputs < LEAT_TENSORS_MAX) {
+            EXPECT(status == LEAT_OK);
+            leat_config_free(config);
+            config = NULL;
+        } else {
+            EXPECT(status == LEAT_ERR_CONFIG && strstr(leat_error_text(), "f.yaml:1:61: ") != NULL);
+            EXPECT(strstr(leat_error_text(), "at most 64 inputs and outputs") != NULL);
         }
     }
 }
@@ -567,6 +591,7 @@ main(int argc, char **argv)
     test_everything_is_read_and_survives_printing();
     test_nothing_given_is_fine();
     test_mistakes_are_named_with_their_place();
+    test_many_tensors();
     test_memory_of_sessions();
     test_what_the_file_does_not_show();
     test_scaled_workers();

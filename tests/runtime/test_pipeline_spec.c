@@ -99,10 +99,6 @@ static const struct {
     {"{\"stages\":[{\"application\":\"map\",\"inputs\":{\"x\":\".y\"}}]}", LEAT_ERR_INVALID, "not '.y'"},
     {"{\"stages\":[{\"application\":\"map\",\"inputs\":{\"x\":\"input.\"}}]}", LEAT_ERR_INVALID, "not 'input.'"},
     {"{\"stages\":[{\"application\":\"map\",\"inputs\":{\"\":\"input.x\"}}]}", LEAT_ERR_INVALID, "names have 1 to 63"},
-    {"{\"stages\":[{\"application\":\"map\",\"inputs\":{\"a\":\"input.x\",\"b\":\"input.x\",\"c\":\"input.x\",\"d\":"
-     "\"input.x\","
-     "\"e\":\"input.x\",\"f\":\"input.x\",\"g\":\"input.x\"}}]}",
-     LEAT_ERR_LIMIT, "more than 6 tensors"},
     {OF(MAP("a", "nobody.y"), "\"y\":\"a.y\""), LEAT_ERR_INVALID,
      "inputs.x: there is no stage 'nobody', but 'a', and 'input'"},
     {OF(MAP("a", "input.x"), "\"y\":\"b.y\""), LEAT_ERR_INVALID, "outputs.y: there is no stage 'b'"},
@@ -173,13 +169,6 @@ static const struct {
         "\"y\":\"d.y\""),
      LEAT_ERR_SHAPE, "reads c.prob, which is f32[N,0..16,10], and the stage repeats for each of 'scores'"},
     /* Too much. */
-    {OF(MAP("a", "input.a") "," MAP("b", "input.b") "," MAP("c", "input.c"), "\"a\":\"a.y\",\"b\":\"b.y\",\"c\":\"c.y\""),
-     LEAT_ERR_LIMIT, "3 inputs and 3 outputs, and 'stage_ns': a query has 6 tensors at most"},
-    {OF("{\"application\":\"six\",\"inputs\":{\"a\":\"input.a\",\"b\":\"input.b\",\"c\":\"input.c\",\"d\":\"input.d\","
-        "\"e\":\"input.e\"}},"
-        "{\"application\":\"join\",\"inputs\":{\"left\":\"input.f\",\"right\":\"input.g\"}}",
-        "\"y\":\"six.y\",\"z\":\"join.sum\""),
-     LEAT_ERR_LIMIT, "input.g is one input too many"},
     {OF(MAP("a", "input.x"), "\"y\":\"a.y\",\"z\":\"a.y\""), LEAT_ERR_INVALID, "outputs.z: a.y is output 'y' already"},
     {OF(MAP("a", "input.x"), "\"stage_ns\":\"a.y\""), LEAT_ERR_INVALID, "choose another"},
     {"{\"items_max\":5,\"stages\":[" MAP("a", "input.x") "],\"outputs\":{\"y\":\"a.y\"}}", LEAT_ERR_LIMIT,
@@ -193,11 +182,6 @@ static const struct {
      "\"application\":\"map\","
      "\"each\":\"find.found\",\"inputs\":{\"x\":\"find.found\"}}],\"outputs\":{\"y\":\"c.y\",\"found\":\"find.found\"}}",
      LEAT_ERR_LIMIT, "an answer tells 4 sizes, and 2 outputs vary"},
-    {OF("{\"name\":\"f\",\"application\":\"find\",\"inputs\":{\"x\":\"input.x\"}},{\"name\":\"g\",\"application\":\"find\","
-        "\"inputs\":{\"x\":"
-        "\"input.x\"}},{\"name\":\"h\",\"application\":\"detect\",\"inputs\":{\"images\":\"input.image\"}}",
-        "\"a\":\"f.found\",\"b\":\"g.found\",\"c\":\"h.boxes\",\"d\":\"h.scores\",\"e\":\"h.crops\""),
-     LEAT_ERR_LIMIT, "a query has 6 tensors at most"},
     {"{\"in_flight\":1024,\"stages\":[" DETECT "," EACH("classify") "],\"outputs\":{\"y\":\"c.prob\"}}", LEAT_ERR_LIMIT,
      "1024 times, and limits.pipeline_memory is 67108864"},
 };
@@ -215,6 +199,56 @@ test_errors(void)
         }
         EXPECT(pipeline == NULL);
     }
+}
+
+/* Stages `a` and, if it has inputs, `b`, which have so many each, all of the pipeline's own; so many outputs of `a` and one of `b` are its. */
+static enum leat_status
+make_many(const char *application, uint32_t a_inputs, uint32_t b_inputs, uint32_t outputs, struct leat_pipeline **ret_pipeline)
+{
+    char text[8192];
+    size_t used = 0;
+
+#define PUT(...) used += (size_t)snprintf(text + used, sizeof(text) - used, __VA_ARGS__)
+    PUT("{\"stages\":[");
+    for (uint32_t s = 0; s < (b_inputs > 0 ? 2 : 1); s++) {
+        PUT("%s{\"name\":\"%c\",\"application\":\"%s\",\"inputs\":{", s > 0 ? "," : "", "ab"[s], application);
+        for (uint32_t i = 0; i < (s > 0 ? b_inputs : a_inputs); i++) {
+            PUT("%s\"i%u\":\"input.%c%u\"", i > 0 ? "," : "", i, "ab"[s], i);
+        }
+        PUT("}}");
+    }
+    PUT("],\"outputs\":{");
+    for (uint32_t o = 0; o < outputs; o++) {
+        PUT("%s\"o%u\":\"a.y%u\"", o > 0 ? "," : "", o, o);
+    }
+    PUT("%s}}", b_inputs > 0 ? ",\"last\":\"b.y0\"" : "");
+#undef PUT
+    EXPECT(used < sizeof(text));
+    return make(text, ret_pipeline);
+}
+
+static void
+test_many_tensors(void)
+{
+    enum { INPUTS = HOUSE_MANY_INPUTS, OUTPUTS = LEAT_TENSORS_MAX - INPUTS };
+    struct leat_pipeline *pipeline = NULL;
+    char says[128];
+
+    EXPECT(make_many("many", INPUTS, 0, OUTPUTS - 1, &pipeline) == LEAT_OK);
+    EXPECT(pipeline->target.input_count == INPUTS && pipeline->target.output_count == OUTPUTS);
+    EXPECT(pipeline->stages[0].tensors[INPUTS + 1].index == INPUTS + 1 && pipeline->workspace_bytes > 0);
+    free(pipeline);
+    pipeline = NULL;
+    EXPECT(make_many("many", INPUTS, 0, OUTPUTS, &pipeline) == LEAT_ERR_LIMIT);
+    (void)snprintf(says, sizeof(says), "%d inputs and %d outputs, and 'stage_ns': a query has %d tensors at most", INPUTS, OUTPUTS,
+                   LEAT_TENSORS_MAX);
+    EXPECT(strstr(leat_error_text(), says) != NULL);
+    EXPECT(make_many("many", INPUTS, INPUTS, 1, &pipeline) == LEAT_ERR_LIMIT);
+    (void)snprintf(says, sizeof(says), "input.b%d is one input too many", LEAT_TENSORS_MAX - INPUTS);
+    EXPECT(strstr(leat_error_text(), says) != NULL);
+    EXPECT(make_many("map", LEAT_TENSORS_MAX + 1, 0, 1, &pipeline) == LEAT_ERR_LIMIT);
+    (void)snprintf(says, sizeof(says), "more than %d tensors", LEAT_TENSORS_MAX);
+    EXPECT(strstr(leat_error_text(), says) != NULL);
 }
 
 /* One tensor alone is larger than all of the memory. */
@@ -544,6 +578,7 @@ main(void)
     leat_test_init();
     house_init();
     test_errors();
+    test_many_tensors();
     test_memory();
     test_linear();
     test_outputs();

@@ -2,7 +2,7 @@
 /*
  * Goal     With threads as in the daemon, a diamond of real models answers as the models do when they are run one after another:
  *          whoever runs a stage sees what those wrote who ran its sources, and nobody sees another run's tensors.
- * Method   Four small networks on two workers, loaded into the backend that is named; two clients that keep all their slots
+ * Method   Four small networks, of which the last has more tensors than a request has room for, on two workers, loaded into the backend that is named; two clients that keep all their slots
  *          busy. A run's workspace is the next one's right after it. Under TSan a missing order is a report.
  */
 #include <math.h>
@@ -29,6 +29,7 @@ enum {
     TENSOR_BYTES = ITEMS * ITEM_BYTES,
     QUERY_BYTES = 4 * TENSOR_BYTES, /* input, output, stage_ns */
     RUNS_MAX = CLIENTS * SLOTS / 2,
+    JOINED = LEAT_WIRE_UNITS + 2, /* inputs of the last stage */
 };
 _Static_assert(ITEMS *STAGES * 2 * sizeof(uint64_t) <= TENSOR_BYTES, "stage_ns has room");
 
@@ -51,7 +52,23 @@ static uint64_t random_state, refused;
 
 /* ---- The models ------------------------------------------------------------------------------- */
 
-/* Stage 0 feeds 1 and 2; 3 multiplies what they make. */
+/* y = ((x * z1 - z2) * z3 - ...) */
+static void
+build_join(struct builder *builder)
+{
+    char so_far[16] = "x";
+
+    for (uint32_t i = 1; i < JOINED; i++) {
+        char input[16], operands[40];
+        (void)snprintf(input, sizeof(input), "z%u", i);
+        (void)builder_input(builder, input, 1, DIMS(-1, WIDTH));
+        (void)snprintf(operands, sizeof(operands), "%s %s", so_far, input);
+        (void)snprintf(so_far, sizeof(so_far), i + 1 < JOINED ? "t%u" : "y", i);
+        (void)builder_node(builder, i % 2 != 0 ? "Mul" : "Sub", operands, so_far);
+    }
+}
+
+/* Stage 0 feeds 1 and 2; 3 has what all of them make as several inputs, each of which tells in its own way. */
 static void
 load(uint32_t s, const char *backend)
 {
@@ -65,8 +82,7 @@ load(uint32_t s, const char *backend)
     builder_init(&builder, 13);
     (void)builder_input(&builder, "x", 1, DIMS(-1, WIDTH));
     if (s == 3) {
-        (void)builder_input(&builder, "z", 1, DIMS(-1, WIDTH));
-        (void)builder_node(&builder, "Mul", "x z", "y");
+        build_join(&builder);
     } else {
         (void)builder_constant(&builder, "w", 1, weights, DIMS(WIDTH, WIDTH));
         (void)builder_node(&builder, "MatMul", "x w", "m");
@@ -87,12 +103,21 @@ load(uint32_t s, const char *backend)
     atomic_store_explicit(&tables.variants[1 + s], loaded[s].variant, memory_order_relaxed);
 }
 
-static void
-run_model(uint32_t s, uint32_t items, const float *x, const float *z, float *y)
+/* Which stage's output the last one's input i is. */
+static uint32_t
+joined_of(uint32_t i)
 {
-    struct leat_segment segment = {.items = items, .tensors = {x}};
-    segment.tensors[1] = s == 3 ? z : y;
-    segment.tensors[2] = y;
+    return (i + 1) % 3;
+}
+
+static void
+run_model(uint32_t s, uint32_t items, const float *const *inputs, uint32_t input_count, float *y)
+{
+    struct leat_segment segment = {.items = items};
+    for (uint32_t i = 0; i < input_count; i++) {
+        segment.tensors[i] = inputs[i];
+    }
+    segment.tensors[input_count] = y;
     const uint32_t bucket = items == 1 ? 0 : 32u - (uint32_t)__builtin_clz(items - 1);
     const struct leat_variant *variant = loaded[s].variant;
     EXPECT(variant->backend->plan_run(variant->copies[0].plans[bucket], &segment, 1, scratch, NULL) == LEAT_OK);
@@ -103,12 +128,16 @@ static void
 expect_of(const float *input, uint32_t items, float *expected)
 {
     _Alignas(64) float x[ITEMS * WIDTH], made[3][ITEMS * WIDTH], y[ITEMS * WIDTH];
+    const float *joined[JOINED];
 
     memcpy(x, input, items * ITEM_BYTES);
-    run_model(0, items, x, NULL, made[0]);
-    run_model(1, items, made[0], NULL, made[1]);
-    run_model(2, items, made[0], NULL, made[2]);
-    run_model(3, items, made[1], made[2], y);
+    run_model(0, items, (const float *[]){x}, 1, made[0]);
+    run_model(1, items, (const float *[]){made[0]}, 1, made[1]);
+    run_model(2, items, (const float *[]){made[0]}, 1, made[2]);
+    for (uint32_t i = 0; i < JOINED; i++) {
+        joined[i] = made[joined_of(i)];
+    }
+    run_model(3, items, joined, JOINED, y);
     memcpy(expected, y, items * ITEM_BYTES);
 }
 
@@ -154,12 +183,13 @@ describe(void)
                                               .after = s == 0  ? 0
                                                        : s < 3 ? 1
                                                                : 6,
-                                              .input_count = s < 3 ? 1 : 2,
+                                              .input_count = s < 3 ? 1 : JOINED,
                                               .output_count = 1,
                                               .each_stage = UINT32_MAX};
-        stage->tensors[0] = s == 0 ? input : made[s < 3 ? 0 : 1];
-        stage->tensors[1] = s < 3 ? made[s] : made[2];
-        stage->tensors[2] = output;
+        for (uint32_t i = 0; i < stage->input_count; i++) {
+            stage->tensors[i] = s == 0 ? input : made[s < 3 ? 0 : joined_of(i)];
+        }
+        stage->tensors[stage->input_count] = s < 3 ? made[s] : output;
     }
     pipeline.target = (struct leat_target){
         .id = LEAT_PIPELINE_TARGET,

@@ -56,7 +56,7 @@ static enum leat_status
 run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t count, void *scratch,
     struct leat_team *team)
 {
-    const uint32_t item_bytes = the_box->options.item_bytes;
+    const uint32_t item_bytes = the_box->options.item_bytes, pairs = the_box->options.pairs;
     (void)plan;
     (void)scratch;
     if (the_box->options.on_member != NULL) {
@@ -66,9 +66,7 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
         the_box->options.on_worker();
     }
     for (uint32_t i = 0; i < count; i++) {
-        const unsigned char *in = segments[i].tensors[0];
-        unsigned char *out = (unsigned char *)(uintptr_t)segments[i].tensors[1];
-        const unsigned char first = in[0];
+        const unsigned char first = *(const unsigned char *)segments[i].tensors[0];
         if (first == BOX_HOLD) {
             (void)atomic_fetch_add_explicit(&the_box->held, 1, memory_order_release);
             hold(team);
@@ -78,8 +76,12 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
         if (first == BOX_REFUSE) {
             return LEAT_ERR_SHAPE;
         }
-        for (uint64_t b = 0; b < (uint64_t)item_bytes * segments[i].items; b++) {
-            out[b] = (unsigned char)~in[b];
+        for (uint32_t p = 0; p < pairs; p++) {
+            const unsigned char *in = segments[i].tensors[p];
+            unsigned char *out = (unsigned char *)(uintptr_t)segments[i].tensors[pairs + p];
+            for (uint64_t b = 0; b < (uint64_t)item_bytes * segments[i].items; b++) {
+                out[b] = (unsigned char)~in[b];
+            }
         }
     }
     return LEAT_OK;
@@ -172,14 +174,16 @@ set_up_backend(struct box *box)
 
     box->backend = (struct leat_backend){.abi = LEAT_BACKEND_ABI, .name = "box", .yields = o->yields, .plan_run = run};
     box->variant = (struct leat_variant){
-        .name = "box", .index = 1, .backend = &box->backend, .items_max = o->items_max, .tensor_count = 2,
-        .copies = &box->copy, .copy_count = 1};
-    box->variant.item_bytes[0] = box->variant.item_bytes[1] = o->item_bytes;
-    *target = (struct leat_target){.items_max = o->items_max, .input_count = 1, .output_count = 1};
-    target->tensors[0] = (struct leat_tensor_info){
-        .name = "in", .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, o->item_bytes}, .item_bytes = o->item_bytes};
-    target->tensors[1] = target->tensors[0];
-    (void)strcpy(target->tensors[1].name, "out");
+        .name = "box", .index = 1, .backend = &box->backend, .items_max = o->items_max, .tensor_count = 2 * o->pairs,
+        .input_count = o->pairs, .copies = &box->copy, .copy_count = 1};
+    *target = (struct leat_target){.items_max = o->items_max, .input_count = o->pairs, .output_count = o->pairs};
+    for (uint32_t t = 0; t < 2 * o->pairs; t++) {
+        struct leat_tensor_info *info = &target->tensors[t];
+        *info = (struct leat_tensor_info){
+            .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {-1, o->item_bytes}, .item_bytes = o->item_bytes};
+        (void)snprintf(info->name, sizeof(info->name), "%s%u", t < o->pairs ? "in" : "out", t % o->pairs);
+        box->variant.item_bytes[t] = o->item_bytes;
+    }
 }
 
 static void
@@ -244,6 +248,8 @@ box_start(const struct box_options *options)
     NEED(o->variants <= BOX_VARIANTS_MAX);
     o->items_max = o->items_max != 0 ? o->items_max : 8;
     o->item_bytes = o->item_bytes != 0 ? o->item_bytes : 64;
+    o->pairs = o->pairs != 0 ? o->pairs : 1;
+    NEED(o->pairs <= LEAT_TENSORS_MAX / 2);
     o->waiting_max = o->waiting_max != 0 ? o->waiting_max : 64;
     o->sessions_max = o->sessions_max != 0 ? o->sessions_max : 64;
     o->arena_max_bytes = o->arena_max_bytes != 0 ? o->arena_max_bytes : 16 << 20;
@@ -414,8 +420,9 @@ box_connect(struct box_client *client, const char *socket_path, uint32_t slots)
     NEED(leat_find(client->session, "box", &client->target) == LEAT_OK);
     client->query = (struct leat_query)LEAT_QUERY_INIT;
     client->query.target = client->target.id;
-    NEED(leat_tensor_alloc(client->session, client->target.tensors[0].item_bytes, &client->query.tensors[0]) == LEAT_OK);
-    NEED(leat_tensor_alloc(client->session, client->target.tensors[1].item_bytes, &client->query.tensors[1]) == LEAT_OK);
+    for (uint32_t t = 0; t < client->target.input_count + client->target.output_count; t++) {
+        NEED(leat_tensor_alloc(client->session, client->target.tensors[t].item_bytes, &client->query.tensors[t]) == LEAT_OK);
+    }
 }
 
 void
@@ -428,17 +435,23 @@ box_disconnect(struct box_client *client)
 void
 box_fill(struct box_client *client, const struct leat_query *query, unsigned char byte)
 {
-    memset(query->tensors[0], byte, client->target.tensors[0].item_bytes * query->items);
-    memset(query->tensors[1], 0x55, client->target.tensors[1].item_bytes * query->items);
+    const struct leat_target *target = &client->target;
+    for (uint32_t t = 0; t < target->input_count + target->output_count; t++) {
+        memset(query->tensors[t], t < target->input_count ? byte + (int)t : 0x55, target->tensors[t].item_bytes * query->items);
+    }
 }
 
 bool
 box_check(const struct box_client *client, const struct leat_query *query, unsigned char byte)
 {
-    const unsigned char *out = query->tensors[1];
-    for (uint64_t b = 0; b < client->target.tensors[1].item_bytes * query->items; b++) {
-        if (out[b] != (unsigned char)~byte) {
-            return false;
+    const struct leat_target *target = &client->target;
+    for (uint32_t p = 0; p < target->output_count; p++) {
+        const uint32_t t = target->input_count + p;
+        const unsigned char *out = query->tensors[t];
+        for (uint64_t b = 0; b < target->tensors[t].item_bytes * query->items; b++) {
+            if (out[b] != (unsigned char)~(byte + p)) {
+                return false;
+            }
         }
     }
     return true;

@@ -2,8 +2,8 @@
 /*
  * tests/system/box.h - a small real daemon inside a test: server, dispatcher and workers with a backend made here.
  *
- * The backend's model has one input and one output of `item_bytes`. Its answer is the input with every byte
- * inverted, so a wrong, torn or mixed-up answer shows. The first byte of an item can also steer it:
+ * The backend's model has pairs of an input and an output of `item_bytes`, one unless said otherwise. Its answer is each pair's
+ * input with every byte inverted, so a wrong, torn or mixed-up answer shows. The first byte of the first can also steer it:
  * BOX_HOLD makes the worker wait until box_release(), BOX_REFUSE makes the batch fail. Where the backend yields, it does so
  * for as long as it is held, and once before each query.
  */
@@ -27,6 +27,7 @@ struct box_options {
     uint32_t cores;       /* that the tests, not the machine, say there are to spin on; 0: 64 */
     uint32_t items_max;   /* 0: 8 */
     uint32_t item_bytes;  /* 0: 64 */
+    uint32_t pairs;       /* 0: 1 */
     uint32_t waiting_max; /* 0: 64 */
     uint32_t sessions_max; /* 0: 64 */
     uint64_t arena_max_bytes, session_memory; /* 0: 16 MiB, and 1 GiB of all sessions */
@@ -62,7 +63,7 @@ void box_stop(struct box *box); /* drains and checks that nothing is left */
 /* Forks a process that runs a box until it is killed; returns once it listens. */
 pid_t box_fork(const struct box_options *options);
 
-/* A connected session with target "box" and one pair of tensors; aborts the test when it cannot. */
+/* A connected session with target "box" and its tensors; aborts the test when it cannot. */
 struct box_client {
     struct leat_session *session;
     struct leat_target target;
@@ -70,7 +71,7 @@ struct box_client {
 };
 void box_connect(struct box_client *client, const char *socket_path, uint32_t slots);
 void box_disconnect(struct box_client *client);
-/* Fills the query's input with `byte` and checks the output against it. */
+/* Fills the query's i-th input with `byte` + i and checks the outputs against it. */
 void box_fill(struct box_client *client, const struct leat_query *query, unsigned char byte);
 bool box_check(const struct box_client *client, const struct leat_query *query, unsigned char byte);
 

@@ -109,6 +109,13 @@ scribble(struct intruder *intruder, uint64_t *random)
     }
 }
 
+static struct leat_wire_list *
+list_of(struct intruder *intruder, uint32_t slot)
+{
+    return (struct leat_wire_list *)(intruder->rings +
+                                     leat_wire_lists_offset(intruder->welcome.slots, intruder->welcome.lanes)) + slot;
+}
+
 /*
  * Requests with the right sequence, so that the dispatcher reads them, and with fields at and around their limits;
  * some go on changing after they were published.
@@ -131,8 +138,12 @@ almost_right(struct intruder *intruder, uint64_t *position, uint64_t *random)
     cell->target = leat_test_random(random) % 4 == 0 ? (uint16_t)leat_test_random(random) : 0;
     cell->flags = leat_test_random(random) % 4 == 0 ? (uint16_t)leat_test_random(random) : 0;
     cell->ticket_low = (uint32_t)leat_test_random(random) % 8;
-    for (uint32_t u = 0; u < LEAT_TENSORS_MAX; u++) {
+    for (uint32_t u = 0; u < LEAT_WIRE_UNITS; u++) {
         cell->units[u] = edges[leat_test_random(random) % edge_count];
+    }
+    uint32_t *units = list_of(intruder, cell->slot % intruder->welcome.slots)->units;
+    for (uint32_t u = 0; u < LEAT_TENSORS_MAX; u++) { /* most of them right */
+        units[u] = leat_test_random(random) % 64 == 0 ? edges[leat_test_random(random) % edge_count] : 8 * u;
     }
     (*position)++;
     atomic_store_explicit(&cell->sequence, *position, memory_order_release);
@@ -140,13 +151,14 @@ almost_right(struct intruder *intruder, uint64_t *position, uint64_t *random)
         ((volatile struct leat_wire_request *)cell)->items = LEAT_WIRE_ITEMS_MASK;
         ((volatile struct leat_wire_request *)cell)->units[0] = UINT32_MAX;
         ((volatile struct leat_wire_request *)cell)->slot = UINT16_MAX;
+        ((volatile uint32_t *)units)[leat_test_random(random) % LEAT_TENSORS_MAX] = UINT32_MAX;
     }
 }
 
 static void
-test_shared_memory(unsigned rounds)
+test_shared_memory(unsigned rounds, uint32_t pairs)
 {
-    const struct box_options options = {.socket_path = socket_path, .workers = 2, .items_max = 8};
+    const struct box_options options = {.socket_path = socket_path, .workers = 2, .items_max = 8, .pairs = pairs};
     uint64_t random = leat_test_seed;
     struct box *box = box_start(&options);
     struct box_client bystander;
@@ -248,6 +260,48 @@ test_unknown_flags(void)
     leat_dispatcher_statistics(box_dispatcher(box), &statistics);
     EXPECT(statistics.rejected_malformed == refused + 1); /* and the cancel that is offline */
     leave(&intruder);
+    box_stop(box);
+}
+
+/* What lies in a list when the worker takes the query up counts, not what the dispatcher found sound. */
+static void
+test_changed_list(void)
+{
+    enum { PAIRS = 4, CASES = 3 };
+    const struct box_options options = {.socket_path = socket_path, .pairs = PAIRS};
+    struct box *box = box_start(&options);
+    struct box_client bystander;
+    struct intruder intruder;
+
+    box_connect(&bystander, socket_path, 4);
+    intrude(&intruder, 4);
+    for (uint32_t n = 0; n < CASES; n++) {
+        struct leat_completion done;
+        size_t count;
+        uint32_t *units = list_of(&intruder, 0)->units;
+        for (uint32_t u = 0; u < 2 * PAIRS; u++) {
+            units[u] = u;
+        }
+        box_fill(&bystander, &bystander.query, BOX_HOLD);
+        EXPECT(leat_submit(bystander.session, &bystander.query, NULL) == LEAT_OK);
+        while (box_held(box) == n) {
+            leat_test_look_later();
+        }
+        ask(&intruder, n, 0, 0);
+        while (atomic_load(&box_application(box)->counters.accepted) < 2 * (n + 1)) {
+            leat_test_look_later();
+        }
+        units[2 * PAIRS - 1] = n == 0 ? UINT32_MAX : n == 1 ? PAIRS - 1 : 2 * PAIRS; /* outside, an input's, good */
+        box_release(box);
+        EXPECT(leat_wait(bystander.session, &done, 1, UINT64_MAX, &count) == LEAT_OK && done.outcome == LEAT_OUTCOME_OK);
+        EXPECT(box_check(&bystander, &bystander.query, BOX_HOLD));
+        const struct leat_wire_response response = await_response(&intruder, 1, n);
+        EXPECT(response.outcome == (n < 2 ? LEAT_OUTCOME_REJECTED : LEAT_OUTCOME_OK));
+        EXPECT(response.reason == (n < 2 ? LEAT_REASON_TENSOR : LEAT_REASON_NONE) && response.ticket_low == n + 1);
+    }
+    EXPECT(intruder.arena[2 * PAIRS * LEAT_TENSOR_ALIGN] == 0xff); /* the last output, where it was moved to */
+    leave(&intruder);
+    box_disconnect(&bystander);
     box_stop(box);
 }
 
@@ -355,7 +409,9 @@ main(int argc, char **argv)
     (void)freopen("/dev/null", "w", stderr); /* the daemon logs each refusal; a failed expectation still exits 1 */
     test_version_is_negotiated();
     test_unknown_flags();
-    test_shared_memory(rounds);
+    test_changed_list();
+    test_shared_memory(rounds, 1);
+    test_shared_memory(rounds, LEAT_TENSORS_MAX / 2);
     test_socket_protocol(rounds * 10);
     return 0;
 }

@@ -50,7 +50,7 @@ another(struct box_client *client, uint32_t items)
 {
     struct leat_query query = client->query;
     query.items = items;
-    for (uint32_t t = 0; t < 2; t++) {
+    for (uint32_t t = 0; t < client->target.input_count + client->target.output_count; t++) {
         EXPECT(leat_tensor_alloc(client->session, client->target.tensors[t].item_bytes * items, &query.tensors[t]) ==
                LEAT_OK);
     }
@@ -60,8 +60,9 @@ another(struct box_client *client, uint32_t items)
 static void
 drop(struct box_client *client, const struct leat_query *query)
 {
-    leat_tensor_free(client->session, query->tensors[0]);
-    leat_tensor_free(client->session, query->tensors[1]);
+    for (uint32_t t = 0; t < client->target.input_count + client->target.output_count; t++) {
+        leat_tensor_free(client->session, query->tensors[t]);
+    }
 }
 
 /* Occupies the worker until box_release; returns once the worker has begun. */
@@ -116,10 +117,10 @@ test_answers_are_right(void)
 
 /* Many in flight, of different sizes, collected out of order; each ticket comes back once. */
 static void
-test_many_in_flight(void)
+test_many_in_flight(uint32_t pairs)
 {
     enum { SLOTS = 32, ROUNDS = 300 };
-    const struct box_options options = {.socket_path = socket_path, .workers = 3, .spin_ns = 20000};
+    const struct box_options options = {.socket_path = socket_path, .workers = 3, .pairs = pairs, .spin_ns = 20000};
     struct box *box = box_start(&options);
     struct box_client client;
     struct leat_query queries[SLOTS];
@@ -217,17 +218,17 @@ test_wrong_calls(void)
 
 /* The daemon's own checks, behind those of the library: an output that overlaps an input. */
 static void
-test_overlap_is_rejected(void)
+test_overlap_is_rejected(uint32_t pairs)
 {
-    const struct box_options options = {.socket_path = socket_path};
+    const struct box_options options = {.socket_path = socket_path, .pairs = pairs};
     struct box *box = box_start(&options);
     struct box_client client;
 
     box_connect(&client, socket_path, 4);
-    client.query.tensors[1] = client.query.tensors[0];
+    client.query.tensors[2 * pairs - 1] = client.query.tensors[pairs - 1];
     struct leat_completion done;
     EXPECT(leat_run(client.session, &client.query, &done) == LEAT_OK);
-    EXPECT(done.outcome == LEAT_OUTCOME_REJECTED && done.reason == LEAT_REASON_TENSOR);
+    EXPECT(done.outcome == LEAT_OUTCOME_REJECTED && done.reason == LEAT_REASON_TENSOR && done.worker == UINT16_MAX);
     box_disconnect(&client);
     box_stop(box);
 }
@@ -713,9 +714,11 @@ main(void)
     leat_test_init();
     (void)snprintf(socket_path, sizeof(socket_path), "/tmp/leat-test-queries-%d.sock", (int)getpid());
     test_answers_are_right();
-    test_many_in_flight();
+    test_many_in_flight(1);
+    test_many_in_flight(LEAT_TENSORS_MAX / 2);
     test_wrong_calls();
-    test_overlap_is_rejected();
+    test_overlap_is_rejected(1);
+    test_overlap_is_rejected(LEAT_TENSORS_MAX / 2);
     test_failed_batch();
     test_failure_spoils_nobody_else();
     test_cancel();

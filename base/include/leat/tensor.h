@@ -34,7 +34,7 @@ enum leat_dtype {
 #define LEAT_RANK_MAX       8
 #define LEAT_TENSOR_NAME_MAX 64 /* bytes with the closing zero */
 #define LEAT_NAME_MAX       64  /* bytes with the closing zero; application and model names */
-#define LEAT_TENSORS_MAX    6   /* inputs plus outputs of one query */
+#define LEAT_TENSORS_MAX    64  /* inputs plus outputs of one query */
 #define LEAT_ITEMS_MAX      65536u
 #define LEAT_LENGTH_MAX     32767u /* of a sequence */
 #define LEAT_LENGTHS_MAX    8u     /* that a model has plans for */

@@ -95,7 +95,7 @@ struct leat_target {
     uint32_t length_max;
     uint32_t length_count;
     uint32_t lengths[LEAT_LENGTHS_MAX]; /* ascending, length_count of them; the last is length_max */
-    uint8_t length_axes[8];             /* of each tensor, the dimension that counts positions; 0: none does */
+    uint8_t length_axes[LEAT_TENSORS_MAX]; /* of each tensor, the dimension that counts positions; 0: none does */
     struct leat_tensor_info tensors[LEAT_TENSORS_MAX]; /* inputs, then outputs */
 };
 

@@ -45,7 +45,7 @@ extern "C" {
 #endif
 
 /* Changes with everything below: a library that was built for another number is not loaded. */
-#define LEAT_BACKEND_ABI 12u
+#define LEAT_BACKEND_ABI 13u
 
 struct leat_graph; /* private to leat */
 struct leat_model; /* a backend's own */
@@ -104,7 +104,7 @@ struct leat_model_source {
     const uint32_t *lengths;             /* that plans are made for, ascending; the last is the full length, that of `infos` */
     const struct leat_graph *const *graphs; /* for each of them, as `graph`, which is the last; constants share memory */
     const int32_t *sequence_axes;        /* of each tensor in `infos`: which dimension is the length; -1: none is */
-    uint32_t mask_inputs;                /* bit i: input i has a 1 for each position that counts. Without any below a query's length,
+    uint64_t mask_inputs;                /* bit i: input i has a 1 for each position that counts. Without any below a query's length,
                                             all of them count: the answer would else be made of padding */
 };
 
