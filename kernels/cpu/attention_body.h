@@ -6,26 +6,13 @@
 #include "kernels/cpu/exponential.h"
 #include "kernels/cpu/product.h"
 
-/* `y`, but 0 where x is below a bound. */
 #if CPU_VECTOR_BITS == 512
-CPU_INLINE __m512
-unless_below(__m512 x, __m512 bound, __m512 y)
-{
-    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, bound, _CMP_NLT_UQ), y);
-}
-
 CPU_INLINE float
 largest_of(__m512 x)
 {
     return _mm512_reduce_max_ps(x);
 }
 #else
-CPU_INLINE __m256
-unless_below(__m256 x, __m256 bound, __m256 y)
-{
-    return _mm256_and_ps(_mm256_cmp_ps(x, bound, _CMP_NLT_UQ), y);
-}
-
 CPU_INLINE float
 largest_of(__m256 x)
 {
@@ -102,7 +89,7 @@ weigh(float *scores, int64_t keys)
     const cpu_floats largest = cpu_all((double)largest_of(most));
     for (int64_t j = 0; j < keys; j += CPU_LANES) {
         const cpu_floats x = CPU_V(sub)(CPU_V(load)(scores + j), largest);
-        const cpu_floats some = unless_below(x, cpu_all(-CPU_EXPONENT_MAX), cpu_exponential(x));
+        const cpu_floats some = cpu_unless_below(x, cpu_all(-CPU_EXPONENT_MAX), cpu_exponential(x));
         const cpu_floats weight = cpu_first(keys - j, some, CPU_V(setzero)());
         CPU_V(store)(scores + j, weight);
         sum = CPU_V(add)(sum, weight);

@@ -23,7 +23,8 @@ cpu_all(double x)
     return CPU_V(set1)((float)x);
 }
 
-/* The nearest whole number; x 2^n for whole n in -126..127; 1 / x, to 14 bits with AVX-512 and to 12 with AVX2. */
+/* The nearest whole number; x 2^n for whole n in -126..127; 1 / x, to 14 bits with AVX-512 and to 12 with AVX2; y, but 0 where
+ * x is below a bound. */
 #if CPU_VECTOR_BITS == 512
 CPU_INLINE __m512
 cpu_round(__m512 x)
@@ -41,6 +42,12 @@ CPU_INLINE __m512
 cpu_estimate(__m512 x)
 {
     return _mm512_rcp14_ps(x);
+}
+
+CPU_INLINE __m512
+cpu_unless_below(__m512 x, __m512 bound, __m512 y)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, bound, _CMP_NLT_UQ), y);
 }
 #else
 CPU_INLINE __m256
@@ -60,6 +67,12 @@ CPU_INLINE __m256
 cpu_estimate(__m256 x)
 {
     return _mm256_rcp_ps(x);
+}
+
+CPU_INLINE __m256
+cpu_unless_below(__m256 x, __m256 bound, __m256 y)
+{
+    return _mm256_and_ps(_mm256_cmp_ps(x, bound, _CMP_NLT_UQ), y);
 }
 #endif
 

@@ -8,6 +8,7 @@
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/logarithm.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
 
@@ -474,9 +475,14 @@ cpu_lower_softmax(struct cpu_builder *b)
         return LEAT_AGAIN;
     }
     leat_softmax_extent(b->graph, b->node, &extent);
+    enum leat_status status = cpu_plain(b, b->node->inputs[0], &plain);
+    if (status == LEAT_OK && extent.inner > 1 && cpu_vector_lanes() > 0) {
+        args[0].tensor = plain;
+        status = cpu_plain_output(b, 0, &args[1].tensor);
+        return status == LEAT_OK ? cpu_add_softmax_columns(b, args, extent.outer, extent.axis, extent.inner) : status;
+    }
     const int64_t dims[3] = {(int64_t)extent.outer, (int64_t)extent.axis, (int64_t)extent.inner};
     const dnnl_memory_desc_t md = cpu_plain_md(dims, extent.inner == 1 ? 2 : 3);
-    enum leat_status status = cpu_plain(b, b->node->inputs[0], &plain);
     if (status == LEAT_OK) {
         status = cpu_view(b, plain, &md, &args[0].tensor);
     }

@@ -443,6 +443,10 @@ LEAT_MUST_CHECK enum leat_status cpu_model_may_take(const struct leat_model *mod
 struct cpu_constants *cpu_model_lock_constants(struct leat_model *model);
 void cpu_model_unlock_constants(struct leat_model *model);
 
+/* softmax.c: Softmax, or its logarithm, along the middle of x[outer][count][inner], plain; with vectors of either width. */
+LEAT_MUST_CHECK enum leat_status cpu_add_softmax_columns(struct cpu_builder *b, const struct cpu_arg args[2], size_t outer,
+                                                         size_t count, size_t inner);
+
 /* ---- run.c: what one run in flight needs ----------------------------------------------------------- */
 
 /*

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/cpu/softmax_body.h - what softmax.h lists, in vectors of CPU_VECTOR_BITS. Included by one file for each width.
+ */
+#include <math.h>
+
+#include "kernels/cpu/exponential.h"
+#include "kernels/cpu/logarithm.h"
+#include "kernels/cpu/softmax.h"
+
+enum { VECTORS_MAX = 4 };
+
+/* `columns` of them, which `vectors`, a constant, hold. */
+CPU_INLINE void
+soften(const float *x, size_t rows, size_t width, int64_t columns, const size_t vectors, const bool logarithm, float *y)
+{
+    cpu_floats most[VECTORS_MAX], sums[VECTORS_MAX];
+
+#pragma GCC unroll 4
+    for (size_t v = 0; v < vectors; v++) {
+        most[v] = cpu_all(-(double)INFINITY);
+        sums[v] = CPU_V(setzero)();
+    }
+    for (size_t r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+        for (size_t v = 0; v < vectors; v++) { /* NaN comes first: it is passed over, and shows in the sum */
+            const int64_t left = columns - (int64_t)(v * CPU_LANES);
+            most[v] = CPU_V(max)(cpu_load_first(x + r * width + v * CPU_LANES, left), most[v]);
+        }
+    }
+    for (size_t r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+        for (size_t v = 0; v < vectors; v++) {
+            const int64_t left = columns - (int64_t)(v * CPU_LANES);
+            const cpu_floats less = CPU_V(sub)(cpu_load_first(x + r * width + v * CPU_LANES, left), most[v]);
+            const cpu_floats weight = cpu_unless_below(less, cpu_all(-CPU_EXPONENT_MAX), cpu_exponential(less));
+            cpu_store_first(y + r * width + v * CPU_LANES, left, logarithm ? less : weight);
+            sums[v] = CPU_V(add)(sums[v], weight);
+        }
+    }
+#pragma GCC unroll 4
+    for (size_t v = 0; v < vectors; v++) {
+        if (logarithm) {
+            float logarithms[CPU_LANES];
+            CPU_V(storeu)(logarithms, sums[v]);
+            cpu_logarithms(logarithms, logarithms, CPU_LANES);
+            sums[v] = CPU_V(loadu)(logarithms);
+        } else {
+            sums[v] = CPU_V(div)(cpu_all(1), sums[v]);
+        }
+    }
+    for (size_t r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+        for (size_t v = 0; v < vectors; v++) {
+            const int64_t left = columns - (int64_t)(v * CPU_LANES);
+            const cpu_floats so_far = cpu_load_first(y + r * width + v * CPU_LANES, left);
+            cpu_store_first(y + r * width + v * CPU_LANES, left,
+                            logarithm ? CPU_V(sub)(so_far, sums[v]) : CPU_V(mul)(so_far, sums[v]));
+        }
+    }
+}
+
+CPU_INLINE void
+soften_all(const float *x, size_t rows, size_t width, size_t first, size_t last, const bool logarithm, float *y)
+{
+    size_t c = first;
+
+    for (; c + VECTORS_MAX * CPU_LANES <= last; c += VECTORS_MAX * CPU_LANES) {
+        soften(x + c, rows, width, VECTORS_MAX * CPU_LANES, VECTORS_MAX, logarithm, y + c);
+    }
+    for (; c < last; c += CPU_LANES) {
+        soften(x + c, rows, width, (int64_t)(last - c), 1, logarithm, y + c);
+    }
+}
+
+CPU_KERNEL void
+CPU_SIZED(cpu_softmax_columns)(const float *x, size_t rows, size_t width, size_t first, size_t last, bool logarithm, float *y)
+{
+    if (logarithm) {
+        soften_all(x, rows, width, first, last, true, y);
+    } else {
+        soften_all(x, rows, width, first, last, false, y);
+    }
+}
