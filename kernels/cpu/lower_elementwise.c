@@ -217,6 +217,32 @@ narrow_part(const struct cpu_call *call, size_t begin, size_t end)
     cpu_narrow((const float *)call->pointers[0] + begin, (uint16_t *)call->pointers[1] + begin, end - begin);
 }
 
+/* Whole numbers as floats; as in kernels/reference/element.h, any byte but 0 is true. */
+#define AS_FLOATS(DTYPE, type, number)          \
+    case LEAT_DTYPE_##DTYPE:                    \
+        for (size_t i = begin; i < end; i++) {  \
+            const type x = ((const type *)in)[i]; \
+            out[i] = (float)(number);           \
+        }                                       \
+        return;
+
+static void
+float_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const void *in = call->pointers[0];
+    float *out = call->pointers[1];
+
+    switch (leat_node_input(call->program->graph, call->step->node, 0)->dtype) {
+        AS_FLOATS(BOOL, uint8_t, x != 0)
+        AS_FLOATS(I8, int8_t, x)
+        AS_FLOATS(U8, uint8_t, x)
+        AS_FLOATS(I32, int32_t, x)
+        AS_FLOATS(I64, int64_t, x)
+    default:
+        LEAT_ASSERT(false && "cpu_lower_cast() lets no other type through");
+    }
+}
+
 /* args: the operand and the result, of `count` elements. */
 static enum leat_status
 widen(const struct cpu_call *call)
@@ -232,16 +258,40 @@ narrow(const struct cpu_call *call)
     return LEAT_OK;
 }
 
+static enum leat_status
+make_floats(const struct cpu_call *call)
+{
+    cpu_share(call, float_part, call->step->count, SHARED_LEAST);
+    return LEAT_OK;
+}
+
+typedef enum leat_status cast_function(const struct cpu_call *call);
+
+/* NULL: that is left to the reference function. */
+static cast_function *
+cast_of(uint32_t from, uint32_t to)
+{
+    const uint32_t whole = 1u << LEAT_DTYPE_BOOL | 1u << LEAT_DTYPE_I8 | 1u << LEAT_DTYPE_U8 | 1u << LEAT_DTYPE_I32 |
+                           1u << LEAT_DTYPE_I64;
+
+    if (to == LEAT_DTYPE_F16) {
+        return from == LEAT_DTYPE_F32 && cpu_narrow_runs_here() ? narrow : NULL;
+    }
+    return to != LEAT_DTYPE_F32                                  ? NULL
+           : from == LEAT_DTYPE_F16 || from == LEAT_DTYPE_BF16 ? widen
+           : (whole >> from & 1) != 0                            ? make_floats
+                                                                 : NULL;
+}
+
 enum leat_status
 cpu_lower_cast(struct cpu_builder *b)
 {
     const uint32_t from = leat_node_input(b->graph, b->node, 0)->dtype, to = leat_node_output(b->graph, b->node, 0)->dtype;
-    const bool widens = (from == LEAT_DTYPE_F16 || from == LEAT_DTYPE_BF16) && to == LEAT_DTYPE_F32;
-    const bool narrows = from == LEAT_DTYPE_F32 && to == LEAT_DTYPE_F16 && cpu_narrow_runs_here();
+    cast_function *kernel = cast_of(from, to);
     struct cpu_arg args[2] = {{0, 0}, {0, 0}};
     struct cpu_step *step;
 
-    if (!widens && !narrows) {
+    if (kernel == NULL) {
         return LEAT_AGAIN;
     }
     enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
@@ -249,7 +299,7 @@ cpu_lower_cast(struct cpu_builder *b)
         status = cpu_plain_output(b, 0, &args[1].tensor);
     }
     if (status == LEAT_OK) {
-        status = cpu_add_kernel(b, widens ? widen : narrow, args, 2, &step);
+        status = cpu_add_kernel(b, kernel, args, 2, &step);
     }
     if (status == LEAT_OK) {
         step->count = leat_value_elements(leat_node_output(b->graph, b->node, 0));

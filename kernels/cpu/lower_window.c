@@ -43,41 +43,70 @@ grouped_dims(const struct leat_value *weights, int64_t groups, int64_t dims[LEAT
 }
 
 /*
- * Depthwise along one axis. oneDNN has a kernel for that along two only, and else its gemm, which locks: it gets another axis, of
- * one element, in front.
+ * What oneDNN is told of the spatial axes, so that it has a good kernel. Depthwise along one axis it has one for along two only, and
+ * else its gemm, which locks: a line gets another axis, of one element, in front. A window along the height of images that are one
+ * pixel wide takes several times as long as one along the width of such that are one high.
  */
-static bool
-is_line(const struct cpu_builder *b, const struct leat_window *window)
+enum axes { AS_THEY_ARE, WITH_HEIGHT, TURNED };
+
+static enum axes
+axes_of(const struct cpu_builder *b, const struct leat_window *window)
 {
+    const struct leat_value *x = leat_node_input(b->graph, b->node, 0), *y = leat_node_output(b->graph, b->node, 0);
     const int64_t groups = leat_node_int(b->node, "group", 1);
-    return window->rank == 1 && groups > 1 && groups == leat_node_input(b->graph, b->node, 0)->dims[1] &&
-           groups == leat_node_output(b->graph, b->node, 0)->dims[1];
+    const uint32_t across = LEAT_WINDOW_RANK - 1;
+
+    if (window->rank == 1 && groups > 1 && groups == x->dims[1] && groups == y->dims[1]) {
+        return WITH_HEIGHT;
+    }
+    return window->rank == 2 && window->kernel[across - 1] > 1 && window->kernel[across] == 1 && x->dims[3] == 1 && y->dims[3] == 1
+               ? TURNED
+               : AS_THEY_ARE;
 }
 
 static void
-give_height(struct geometry *geometry)
+turn(int64_t *pair)
+{
+    const int64_t kept = pair[0];
+    pair[0] = pair[1];
+    pair[1] = kept;
+}
+
+static void
+change_geometry(struct geometry *geometry, enum axes axes)
 {
     int64_t *const all[5] = {geometry->kernel, geometry->stride, geometry->dilation, geometry->pad_begin, geometry->pad_end};
 
-    for (size_t i = 0; i < 5; i++) {
-        all[i][1] = all[i][0];
-        all[i][0] = i < 2; /* a kernel and a stride of 1 */
+    for (size_t i = 0; i < 5 && axes != AS_THEY_ARE; i++) {
+        if (axes == WITH_HEIGHT) {
+            all[i][1] = i < 2; /* a kernel and a stride of 1 */
+        }
+        turn(all[i]);
     }
 }
 
-/* `rank` dims of the value, the last but one of them 1 where that axis is not the value's. */
-static dnnl_memory_desc_t
-any_with_height(const int64_t *dims, uint32_t rank, bool line, dnnl_data_type_t type)
+/* Returns the rank that they have then. */
+static uint32_t
+change_dims(int64_t dims[LEAT_RANK_MAX + 2], uint32_t rank, enum axes axes)
 {
-    int64_t longer[LEAT_RANK_MAX + 2];
-
-    if (!line) {
-        return cpu_any_md(dims, rank, type);
+    if (axes == WITH_HEIGHT) {
+        dims[rank++] = 1;
     }
-    memcpy(longer, dims, (rank - 1) * sizeof(*longer));
-    longer[rank - 1] = 1;
-    longer[rank] = dims[rank - 1];
-    return cpu_any_md(longer, rank + 1, type);
+    if (axes != AS_THEY_ARE) {
+        turn(dims + rank - 2);
+    }
+    return rank;
+}
+
+/* In any layout. */
+static dnnl_memory_desc_t
+any_changed(const struct leat_value *value, enum axes axes, dnnl_data_type_t type)
+{
+    int64_t dims[LEAT_RANK_MAX + 2];
+
+    memcpy(dims, value->dims, value->rank * sizeof(*dims));
+    const uint32_t rank = change_dims(dims, value->rank, axes);
+    return cpu_any_md(dims, rank, type);
 }
 
 /* The same bytes without the axis before the last. */
@@ -99,22 +128,46 @@ without_height(const dnnl_memory_desc_t *md)
     return less;
 }
 
+/* The same bytes with the last two axes, the first of which has one element, in the other order. */
+static dnnl_memory_desc_t
+turned_back(const dnnl_memory_desc_t *md)
+{
+    const int last = md->ndims - 1;
+    dnnl_memory_desc_t turned = *md;
+
+    LEAT_ASSERT(md->format_kind == dnnl_blocked && md->dims[last - 1] == 1 && md->padded_dims[last - 1] == 1);
+    for (int i = 0; i < md->format_desc.blocking.inner_nblks; i++) {
+        LEAT_ASSERT(md->format_desc.blocking.inner_idxs[i] < last - 1);
+    }
+    turn(turned.dims + last - 1);
+    turn(turned.padded_dims + last - 1);
+    turn(turned.padded_offsets + last - 1);
+    turned.format_desc.blocking.strides[last - 1] = turned.format_desc.blocking.strides[last]; /* of one element any will do */
+    return turned;
+}
+
+static dnnl_memory_desc_t
+changed_back(const dnnl_memory_desc_t *md, enum axes axes)
+{
+    return axes == WITH_HEIGHT ? without_height(md) : axes == TURNED ? turned_back(md) : *md;
+}
+
 /* The node's operand in that layout, and the tensor that its result goes to. */
 static enum leat_status
-conv_tensors(struct cpu_builder *b, bool line, const dnnl_memory_desc_t *src, const dnnl_memory_desc_t *dst,
+conv_tensors(struct cpu_builder *b, enum axes axes, const dnnl_memory_desc_t *src, const dnnl_memory_desc_t *dst,
              uint32_t *ret_source, uint32_t *ret_result, uint32_t *ret_output)
 {
-    const dnnl_memory_desc_t src_md = line ? without_height(src) : *src, dst_md = line ? without_height(dst) : *dst;
+    const dnnl_memory_desc_t src_md = changed_back(src, axes), dst_md = changed_back(dst, axes);
 
     enum leat_status status = cpu_in_layout(b, b->node->inputs[0], &src_md, ret_source);
     if (status == LEAT_OK) {
         status = cpu_destination(b, &dst_md, ret_output);
     }
     *ret_result = *ret_output;
-    if (status == LEAT_OK && line) {
+    if (status == LEAT_OK && axes != AS_THEY_ARE) {
         status = cpu_view(b, *ret_source, src, ret_source);
     }
-    return status == LEAT_OK && line ? cpu_view(b, *ret_output, dst, ret_result) : status;
+    return status == LEAT_OK && axes != AS_THEY_ARE ? cpu_view(b, *ret_output, dst, ret_result) : status;
 }
 
 static bool
@@ -220,7 +273,7 @@ float_type(const struct cpu_builder *b)
 
 /* In floats; with weights of those dims. */
 static enum leat_status
-describe_floats(struct cpu_builder *b, const struct leat_window *window, bool line, dnnl_memory_desc_t *ret_seen_as,
+describe_floats(struct cpu_builder *b, const struct leat_window *window, enum axes axes, dnnl_memory_desc_t *ret_seen_as,
                 dnnl_primitive_desc_t *ret_pd)
 {
     const struct leat_value *x = leat_node_input(b->graph, b->node, 0), *w = leat_node_input(b->graph, b->node, 1);
@@ -230,15 +283,10 @@ describe_floats(struct cpu_builder *b, const struct leat_window *window, bool li
     struct geometry geometry;
 
     geometry_of(window, &geometry);
-    uint32_t w_rank = grouped_dims(w, leat_node_int(b->node, "group", 1), w_dims);
-    if (line) {
-        give_height(&geometry);
-        w_dims[w_rank] = w_dims[w_rank - 1];
-        w_dims[w_rank++ - 1] = 1;
-    }
+    change_geometry(&geometry, axes);
+    const uint32_t w_rank = change_dims(w_dims, grouped_dims(w, leat_node_int(b->node, "group", 1), w_dims), axes);
     const dnnl_memory_desc_t any_w = cpu_any_md(w_dims, w_rank, type);
-    const dnnl_memory_desc_t any_x = any_with_height(x->dims, x->rank, line, type);
-    const dnnl_memory_desc_t any_y = any_with_height(y->dims, y->rank, line, type);
+    const dnnl_memory_desc_t any_x = any_changed(x, axes, type), any_y = any_changed(y, axes, type);
     const dnnl_memory_desc_t bias_md = bias != NULL ? cpu_value_md(bias) : (dnnl_memory_desc_t){.ndims = 0};
     *ret_seen_as = cpu_plain_md(w_dims, w_rank);
     return describe_conv(b, &geometry, &any_x, &any_w, bias != NULL ? &bias_md : NULL, &any_y, ret_pd);
@@ -276,15 +324,15 @@ cpu_lower_conv(struct cpu_builder *b)
     if (status != LEAT_AGAIN) {
         return status;
     }
-    const bool line = is_line(b, &window);
-    status = describe_floats(b, &window, line, &seen_as, &pd);
+    const enum axes axes = axes_of(b, &window);
+    status = describe_floats(b, &window, axes, &seen_as, &pd);
     if (status != LEAT_OK) {
         return status;
     }
     const dnnl_memory_desc_t src = cpu_query_md(pd, dnnl_query_src_md), weights = cpu_query_md(pd, dnnl_query_weights_md);
     const dnnl_memory_desc_t dst = cpu_query_md(pd, dnnl_query_dst_md);
 #if defined(__x86_64__)
-    status = cpu_lower_own_conv(b, &(struct cpu_conv){&window, &src, &dst});
+    status = axes != TURNED ? cpu_lower_own_conv(b, &(struct cpu_conv){&window, &src, &dst}) : LEAT_AGAIN;
 #else
     status = LEAT_AGAIN;
 #endif
@@ -297,7 +345,7 @@ cpu_lower_conv(struct cpu_builder *b)
         status = cpu_plain(b, node->inputs[2], &args[3].tensor);
     }
     if (status == LEAT_OK) {
-        status = conv_tensors(b, line, &src, &dst, &args[0].tensor, &args[2].tensor, &output);
+        status = conv_tensors(b, axes, &src, &dst, &args[0].tensor, &args[2].tensor, &output);
     }
     if (status != LEAT_OK) {
         (void)dnnl_primitive_desc_destroy(pd);
@@ -347,7 +395,7 @@ cpu_lower_qlinear_conv(struct cpu_builder *b)
 
 /* [inputs][outputs / groups]... becomes [groups][outputs / groups][inputs / groups]...: the same elements, in strides. */
 static dnnl_memory_desc_t
-transposed_weights(const struct leat_value *weights, int64_t groups, bool line)
+transposed_weights(const struct leat_value *weights, int64_t groups, enum axes axes)
 {
     const int64_t *w = weights->dims;
     int64_t dims[LEAT_RANK_MAX + 2], strides[LEAT_RANK_MAX + 2], taps = 1;
@@ -364,14 +412,15 @@ transposed_weights(const struct leat_value *weights, int64_t groups, bool line)
     strides[rank++] = taps;
     dims[rank] = w[0] / groups;
     strides[rank++] = w[1] * taps;
-    if (line) {
-        dims[rank] = 1;
-        strides[rank++] = taps;
-    }
     for (uint32_t d = 2; d < weights->rank; d++) {
         taps /= w[d];
         dims[rank] = w[d];
         strides[rank++] = taps;
+    }
+    strides[rank] = 1; /* of one element it is any */
+    if (axes != AS_THEY_ARE) {
+        rank = change_dims(dims, rank, axes);
+        turn(strides + rank - 2);
     }
     return cpu_strided_md(dims, strides, rank);
 }
@@ -404,13 +453,12 @@ is_plain_gradient(const_dnnl_primitive_desc_t pd)
 }
 
 static enum leat_status
-describe_transposed(struct cpu_builder *b, const struct geometry *geometry, bool line, const dnnl_memory_desc_t *seen_as,
+describe_transposed(struct cpu_builder *b, const struct geometry *geometry, enum axes axes, const dnnl_memory_desc_t *seen_as,
                     dnnl_primitive_desc_t *ret_pd)
 {
     const struct leat_value *x = leat_node_input(b->graph, b->node, 0), *y = leat_node_output(b->graph, b->node, 0);
     const struct leat_value *bias = leat_node_input(b->graph, b->node, 2);
-    const dnnl_memory_desc_t any_x = any_with_height(x->dims, x->rank, line, dnnl_f32);
-    const dnnl_memory_desc_t any_y = any_with_height(y->dims, y->rank, line, dnnl_f32);
+    const dnnl_memory_desc_t any_x = any_changed(x, axes, dnnl_f32), any_y = any_changed(y, axes, dnnl_f32);
     const dnnl_memory_desc_t any_w = cpu_any_md(seen_as->dims, (uint32_t)seen_as->ndims, dnnl_f32);
     const dnnl_memory_desc_t bias_md = bias != NULL ? cpu_value_md(bias) : (dnnl_memory_desc_t){.ndims = 0};
     dnnl_deconvolution_desc_t conv;
@@ -451,13 +499,11 @@ cpu_lower_conv_transpose(struct cpu_builder *b)
     if (!fit_transposed(&window, &geometry)) {
         return LEAT_AGAIN;
     }
-    const bool line = is_line(b, &window);
+    const enum axes axes = axes_of(b, &window);
     const dnnl_memory_desc_t seen_as =
-        transposed_weights(leat_node_input(b->graph, node, 1), leat_node_int(node, "group", 1), line);
-    if (line) {
-        give_height(&geometry);
-    }
-    status = describe_transposed(b, &geometry, line, &seen_as, &pd);
+        transposed_weights(leat_node_input(b->graph, node, 1), leat_node_int(node, "group", 1), axes);
+    change_geometry(&geometry, axes);
+    status = describe_transposed(b, &geometry, axes, &seen_as, &pd);
     if (status != LEAT_OK) {
         return status;
     }
@@ -468,7 +514,7 @@ cpu_lower_conv_transpose(struct cpu_builder *b)
         status = cpu_plain(b, node->inputs[2], &args[3].tensor);
     }
     if (status == LEAT_OK) {
-        status = conv_tensors(b, line, &src, &dst, &args[0].tensor, &args[2].tensor, &output);
+        status = conv_tensors(b, axes, &src, &dst, &args[0].tensor, &args[2].tensor, &output);
     }
     if (status != LEAT_OK) {
         (void)dnnl_primitive_desc_destroy(pd);

@@ -208,6 +208,41 @@ test_softmax(struct leat_team *team, uint32_t round)
     }
 }
 
+/* ---- Whole numbers as floats ------------------------------------------------------------------------ */
+
+/* Made without a Cast, so that the one that follows is known to be ours; and of a type that only a Cast makes. */
+static void
+test_whole(struct leat_team *team, uint32_t round)
+{
+    static const char *const made_by[] = {"Greater", "ArgMax", "QuantizeLinear", "QuantizeLinear", "Cast"};
+    static const float zero, scale = 0.01f, factor = 3e9f;
+    static const int8_t negative = -3;
+    static const uint8_t positive = 100;
+    const uint32_t way = round % LEAT_COUNT_OF(made_by);
+    struct builder b;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(-1, between(1, 90), between(1, 90)));
+    (void)builder_constant(&b, "zero", ONNX_F32, &zero, NULL, 0);
+    (void)builder_constant(&b, "scale", ONNX_F32, &scale, NULL, 0);
+    (void)builder_constant(&b, "factor", ONNX_F32, &factor, NULL, 0);
+    (void)builder_constant(&b, "point", way == 2 ? ONNX_U8 : ONNX_I8, way == 2 ? (const void *)&positive : &negative, NULL, 0);
+    (void)builder_node(&b, "Mul", "x factor", "far");
+    Onnx__NodeProto *node = builder_node(&b, made_by[way], way == 0   ? "x zero"
+                                                           : way == 1 ? "x"
+                                                           : way < 4  ? "x scale point"
+                                                                      : "far",
+                                         "whole");
+    if (way == 1) {
+        (void)builder_int(&b, node, "axis", between(1, 2));
+    } else if (way == 4) {
+        (void)builder_int(&b, node, "to", between(0, 1) != 0 ? ONNX_I32 : ONNX_I64); /* beyond i32, and what f32 has */
+    }
+    (void)builder_int(&b, builder_node(&b, "Cast", "whole", "y"), "to", ONNX_F32);
+    const bool plain = check(&b, team, LEAT_OP_CAST, false, 0);
+    EXPECT(way == 4 || !plain);
+}
+
 /* ---- Transposed convolutions ------------------------------------------------------------------------ */
 
 /* One, with 1 to 3 spatial axes. True when it is left to the reference function. */
@@ -217,6 +252,7 @@ test_transposed(struct leat_team *team, uint32_t round)
     static const char *const auto_pads[] = {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"};
     const size_t rank = (size_t)between(1, between(0, 4) == 0 ? 3 : 2);
     const bool depthwise = between(0, 4) == 0, computed = between(0, 4) == 0, bias = between(0, 1) != 0;
+    const bool column = rank == 2 && between(0, 4) == 0; /* images are one pixel wide */
     const int64_t groups = between(0, 2) == 0 || depthwise ? between(1, depthwise ? 40 : 4) : 1;
     const int64_t group_inputs = depthwise ? 1 : between(1, between(0, 2) == 0 ? 40 : 9), group_outputs = depthwise ? 1 : between(1, 20);
     const char *auto_pad = auto_pads[between(0, 3) == 0 ? between(1, 3) : 0];
@@ -239,6 +275,10 @@ test_transposed(struct leat_team *team, uint32_t round)
             pads[rank + d] /= 2;
         }
         shape[d] = between(1, full + 2 * strides[d]);
+        if (column && d == 1) {
+            dims[3] = w[3] = shape[1] = 1;
+            pads[1] = pads[3] = extra[1] = 0;
+        }
         taps *= (size_t)w[2 + d];
     }
     float *weights = numbers(taps, false), *shifts = numbers((size_t)(groups * group_outputs), false);
@@ -320,6 +360,45 @@ test_line(void)
 #endif
 }
 
+/* ---- Columns ---------------------------------------------------------------------------------------- */
+
+/* Convolutions of images that are one pixel wide, with what is fused onto them, and what reads them as they are laid out. */
+static void
+test_column(struct leat_team *team)
+{
+    const bool depthwise = between(0, 3) == 0, bias = between(0, 1) != 0, adds = between(0, 1) != 0, follows = between(0, 1) != 0;
+    const int64_t groups = depthwise ? between(2, 40) : between(0, 2) == 0 ? between(2, 4) : 1;
+    const int64_t inputs = groups * (depthwise ? 1 : between(1, 20)), outputs = groups * (depthwise ? 1 : between(1, 20));
+    const int64_t kernel = between(2, 7), dilation = between(1, 2), stride = between(1, 3), across = between(1, 2);
+    const int64_t length = (kernel - 1) * dilation + between(1, 30), before = between(0, kernel - 1), behind = between(0, kernel - 1);
+    const int64_t long_w = outputs * (inputs / groups) * kernel;
+    float *weights = numbers((size_t)long_w, false), *shifts = numbers((size_t)outputs, false), *next = numbers((size_t)(3 * outputs * 3), false);
+    struct builder b;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(-1, inputs, length, 1));
+    (void)builder_constant(&b, "w", ONNX_F32, weights, DIMS(outputs, inputs / groups, kernel, 1));
+    (void)builder_constant(&b, "shifts", ONNX_F32, shifts, DIMS(outputs));
+    (void)builder_constant(&b, "v", ONNX_F32, next, DIMS(3, outputs, 3, 1));
+    Onnx__NodeProto *node = builder_node(&b, "Conv", bias ? "x w shifts" : "x w", follows || adds ? "c" : "y");
+    (void)builder_ints(&b, node, "strides", DIMS(stride, across));
+    (void)builder_ints(&b, node, "dilations", DIMS(dilation, across));
+    (void)builder_ints(&b, node, "pads", DIMS(before, 0, behind, 0));
+    (void)builder_int(&b, node, "group", groups);
+    if (adds) {
+        (void)builder_node(&b, "Sigmoid", "c", "s");
+        (void)builder_node(&b, "Add", "s c", follows ? "a" : "y");
+    }
+    if (follows) {
+        (void)builder_node(&b, "Relu", adds ? "a" : "c", "r");
+        (void)builder_ints(&b, builder_node(&b, "Conv", "r v", "y"), "pads", DIMS(1, 0, 1, 0));
+    }
+    EXPECT(!check(&b, team, LEAT_OP_CONV, false, 1e-4f));
+    free(weights);
+    free(shifts);
+    free(next);
+}
+
 /* ---- Resizing --------------------------------------------------------------------------------------- */
 
 /* Linearly, by every convention, by sizes or scales, of pixels as they come or as a convolution leaves them. */
@@ -388,8 +467,14 @@ main(void)
     for (uint32_t round = 0; round < 2 * ROUNDS; round++) {
         test_softmax(team, round);
     }
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        test_whole(team, round);
+    }
     test_upsampling(team);
     test_line();
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        test_column(team);
+    }
     for (uint32_t round = 0; round < 2 * ROUNDS; round++) {
         test_resized(team, round);
     }
