@@ -145,7 +145,7 @@ struct leat_graph {
  * Builds a graph from an ONNX file in memory. On failure *ret_graph is untouched and the error text
  * names the node and the operator. `bytes` may be read-only and can go away afterwards.
  * A free first dimension of an input is the batch, and so is another one of the same name. What else is free is a
- * symbol, called as the file calls it, or "input.axis" where it has no name.
+ * symbol, called as the file calls it, or "input.axis" where it has no name, or "?" for one.
  */
 LEAT_MUST_CHECK enum leat_status leat_onnx_import(const void *bytes, size_t byte_count,
                                                   struct leat_graph **ret_graph);
@@ -165,6 +165,12 @@ LEAT_MUST_CHECK enum leat_status leat_onnx_open_files(const void *bytes, size_t 
                                                       struct leat_onnx_file *ret_files, uint32_t *ret_count);
 void leat_onnx_close_files(struct leat_onnx_file *files, uint32_t count);
 
+/* A free dimension is to be `value`, 1..LEAT_DIM_MAX. */
+struct leat_dim_value {
+    const char *name;
+    int64_t value;
+};
+
 /*
  * The same of a model whose weights may lie in other files. Those of floats that take LEAT_MAPPED_BYTES_MIN or more are mapped
  * (kernels/mapping.h) where they are aligned to 64 bytes in their file, or nobody minds that they are not: what multiplies by
@@ -181,6 +187,8 @@ struct leat_onnx_source {
     uint64_t memory_bytes_max; /* of what is copied or computed, LEAT_ERR_LIMIT beyond it; 0: without a limit */
     uint32_t trips_max;        /* iterations in one run; 0: LEAT_TRIPS_MAX */
     const char *batch;         /* which free dimension counts items, wherever in an input it is; NULL: the first of each */
+    const struct leat_dim_value *dims; /* of others: as leat_graph_bind(), which is still to be called, but before shapes are inferred, */
+    uint32_t dim_count;                /* for what a file has may make sense with some sizes alone */
     size_t mapped_bytes_min;   /* of weights that stay in the model's file; 0: LEAT_MAPPED_BYTES_MIN */
 };
 #define LEAT_MAPPED_BYTES_MIN ((size_t)64 << 10)
@@ -192,12 +200,6 @@ bool leat_graph_is_damaged(const struct leat_graph *graph);
 
 /* What a graph may take, with what backends make of it: nothing that is mapped counts. UINT64_MAX: anything. */
 uint64_t leat_graph_memory_max(const struct leat_graph *graph);
-
-/* A free dimension is to be `value`, 1..LEAT_DIM_MAX. */
-struct leat_dim_value {
-    const char *name;
-    int64_t value;
-};
 
 /*
  * Replaces symbols by values, infers all shapes and folds constants. Symbols without a value stay. LEAT_ERR_INVALID,
@@ -238,8 +240,9 @@ LEAT_MUST_CHECK enum leat_status leat_graph_signature(const struct leat_graph *g
 
 /*
  * The same of a model that is run for one item at a time, for those that the above refuses: items of a batch may meet, inputs
- * may have a first dimension of 1, and sizes of outputs may depend on tensor contents (leat_tensor_info.varying). Outputs
- * whose first dimension is not 1 get one for the items in front. LEAT_ERR_UNSUPPORTED where an answer could not tell the sizes.
+ * may have no batch, and sizes of outputs may depend on tensor contents (leat_tensor_info.varying). A first dimension of 1 stands
+ * for the items; what has another first one gets one for the items in front. LEAT_ERR_UNSUPPORTED where an answer could not tell
+ * the sizes.
  */
 LEAT_MUST_CHECK enum leat_status leat_graph_signature_of_one(const struct leat_graph *graph,
                                                              struct leat_tensor_info *infos,

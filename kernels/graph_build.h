@@ -107,6 +107,10 @@ LEAT_MUST_CHECK enum leat_status leat_graph_set_outputs(struct leat_graph *graph
 LEAT_MUST_CHECK enum leat_status leat_graph_copy(const struct leat_graph *graph,
                                                  struct leat_graph **ret_graph);
 
+/* As leat_graph_bind(), but infers nothing: of a graph that has inputs and no nodes yet. */
+LEAT_MUST_CHECK enum leat_status leat_graph_give_dims(struct leat_graph *graph, const struct leat_dim_value *values,
+                                                      uint32_t count);
+
 /* Infers dtype and shape of one node's outputs from its inputs; all of them, in order. */
 LEAT_MUST_CHECK enum leat_status leat_graph_infer_node(struct leat_graph *graph,
                                                        struct leat_node *node);

@@ -178,15 +178,12 @@ copy_least(const struct leat_graph *one, struct leat_graph **ret_least)
 
 /* A first dimension of 1 that does not vary stands for the items; without one, they come in front. */
 static enum leat_status
-describe_one(const struct leat_value *one, uint32_t varying_dims, bool is_input, struct leat_tensor_info *ret)
+describe_one(const struct leat_value *one, uint32_t varying_dims, const char *what, struct leat_tensor_info *ret)
 {
-    const char *what = is_input ? "input" : "output";
     const bool leads = one->rank > 0 && one->dims[0] == 1 && (varying_dims & 1u) == 0;
     struct leat_value five = *one, seven;
 
-    if (is_input && !leads) {
-        five.rank = 0; /* as describe() says it */
-    } else if (!leads) {
+    if (!leads) {
         if (one->rank == LEAT_RANK_MAX) {
             return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "%s '%.64s' has no dimension left for items", what,
                              one->name);
@@ -251,7 +248,7 @@ describe_outputs(const struct leat_graph *one, const struct leat_graph *less, co
             status = compare(most, &least->values[least->outputs[o]], &varying_dims);
         }
         if (status == LEAT_OK) {
-            status = describe_one(most, varying_dims, false, &infos[o]);
+            status = describe_one(most, varying_dims, "output", &infos[o]);
         }
         if (status == LEAT_OK) {
             status = set_varying(most, varying_dims, &infos[o]);
@@ -285,7 +282,7 @@ leat_graph_signature_of_one(const struct leat_graph *graph, struct leat_tensor_i
         status = copy_least(one, &least);
     }
     for (uint32_t i = 0; i < graph->input_count && status == LEAT_OK; i++) {
-        status = describe_one(&one->values[one->inputs[i]], 0, true, &found[i]);
+        status = describe_one(&one->values[one->inputs[i]], 0, "input", &found[i]);
     }
     if (status == LEAT_OK) {
         status = describe_outputs(one, less, least, found + graph->input_count);

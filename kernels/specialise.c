@@ -316,10 +316,9 @@ find_values(const struct leat_graph *graph, const struct leat_dim_value *values,
 }
 
 enum leat_status
-leat_graph_bind(struct leat_graph *graph, const struct leat_dim_value *values, uint32_t count)
+leat_graph_give_dims(struct leat_graph *graph, const struct leat_dim_value *values, uint32_t count)
 {
     int64_t bound[LEAT_GRAPH_SYMBOLS_MAX];
-    bool changed;
 
     const enum leat_status status = find_values(graph, values, count, bound);
     if (status != LEAT_OK) {
@@ -341,8 +340,19 @@ leat_graph_bind(struct leat_graph *graph, const struct leat_dim_value *values, u
     for (uint32_t s = 0; s < graph->symbol_count; s++) {
         graph->symbols[s] = bound[s] >= 0 ? NULL : graph->symbols[s];
     }
-    const enum leat_status folded = count > 0 ? leat_graph_fold(graph, &changed) : LEAT_OK;
-    return folded == LEAT_OK ? leat_graph_lead_batch(graph) : folded;
+    return LEAT_OK;
+}
+
+enum leat_status
+leat_graph_bind(struct leat_graph *graph, const struct leat_dim_value *values, uint32_t count)
+{
+    bool changed;
+
+    enum leat_status status = leat_graph_give_dims(graph, values, count);
+    if (status == LEAT_OK && count > 0) {
+        status = leat_graph_fold(graph, &changed);
+    }
+    return status == LEAT_OK ? leat_graph_lead_batch(graph) : status;
 }
 
 static enum leat_status

@@ -210,45 +210,32 @@ bind_lengths(const char *name, const json_t *array, struct graphs *graphs)
     return status;
 }
 
-/* {"batch": "items"} among the dims: which dimension counts items. NULL: none is named. */
-static const char *
-named_batch(json_t *dims)
+/* What the options say of free dimensions: {"batch": "items", "height": 224, "sequence": [64, 128]}. */
+struct given_dims {
+    json_t *json; /* that has the names; to be released */
+    const char *batch, *sequence; /* which dimension counts items, and which has several lengths; NULL: none is named */
+    struct leat_dim_value values[LEAT_GRAPH_SYMBOLS_MAX];
+    uint32_t count;
+};
+
+static enum leat_status
+take_dims(const struct leat_variant *variant, struct given_dims *ret)
 {
-    const char *name, *found = NULL;
+    const char *name;
     json_t *value;
 
-    json_object_foreach(dims, name, value) {
-        found = json_is_string(value) ? name : found;
-    }
-    return found;
-}
-
-/* Free dimensions get the values that the options gave. */
-static enum leat_status
-bind_dims(const struct leat_variant *variant, struct graphs *graphs)
-{
-    struct leat_dim_value values[LEAT_GRAPH_SYMBOLS_MAX];
-    json_t *dims = variant->dims_json != NULL ? json_loads(variant->dims_json, 0, NULL) : json_object(), *value;
-    enum leat_status status = dims != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for dimensions");
-    const char *name, *sequence = NULL;
-    uint32_t count = 0;
-
-    json_object_foreach(dims, name, value) {
-        LEAT_ASSERT(count < LEAT_COUNT_OF(values)); /* read_options */
+    *ret = (struct given_dims){.json = variant->dims_json != NULL ? json_loads(variant->dims_json, 0, NULL) : json_object()};
+    json_object_foreach(ret->json, name, value) {
+        LEAT_ASSERT(ret->count < LEAT_COUNT_OF(ret->values)); /* read_options */
         if (json_is_array(value)) {
-            sequence = name;
+            ret->sequence = name;
+        } else if (json_is_string(value)) {
+            ret->batch = name;
         } else if (json_is_integer(value)) {
-            values[count++] = (struct leat_dim_value){.name = name, .value = json_integer_value(value)};
+            ret->values[ret->count++] = (struct leat_dim_value){.name = name, .value = json_integer_value(value)};
         }
     }
-    if (status == LEAT_OK) {
-        status = leat_graph_bind(graphs->graph, values, count);
-    }
-    if (status == LEAT_OK && sequence != NULL) {
-        status = bind_lengths(sequence, json_object_get(dims, sequence), graphs);
-    }
-    json_decref(dims);
-    return status;
+    return ret->json != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for dimensions");
 }
 
 /* What a backend that describes files gets of them. */
@@ -358,15 +345,21 @@ describe(const struct leat_variant_source *source, struct leat_variant *variant,
         files[f] = (struct leat_onnx_file){.name = (char *)(uintptr_t)source->files[f].name, /* only read */
                                            .fd = source->files[f].fd};
     }
-    json_t *dims = variant->dims_json != NULL ? json_loads(variant->dims_json, 0, NULL) : NULL;
-    file.batch = named_batch(dims);
-    enum leat_status status = variant->dims_json == NULL || dims != NULL ? leat_onnx_import_from(&file, &graphs->graph)
-                                                                         : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for dimensions");
-    json_decref(dims);
-    if (status != LEAT_OK) {
-        return status;
+    struct given_dims dims;
+    enum leat_status status = take_dims(variant, &dims);
+    if (status == LEAT_OK) {
+        file.batch = dims.batch;
+        file.dims = dims.values;
+        file.dim_count = dims.count;
+        status = leat_onnx_import_from(&file, &graphs->graph);
     }
-    status = bind_dims(variant, graphs);
+    if (status == LEAT_OK) {
+        status = leat_graph_bind(graphs->graph, NULL, 0);
+    }
+    if (status == LEAT_OK && dims.sequence != NULL) {
+        status = bind_lengths(dims.sequence, json_object_get(dims.json, dims.sequence), graphs);
+    }
+    json_decref(dims.json);
     if (status == LEAT_OK) {
         status = sign(variant, graphs, signature);
     }

@@ -96,7 +96,7 @@ free_name(const Onnx__TensorShapeProto__Dimension *dim)
     case ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE:
         return dim->dim_value >= 0 ? NULL : "";
     case ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM:
-        return leat_onnx_text(dim->dim_param);
+        return strcmp(leat_onnx_text(dim->dim_param), "?") == 0 ? "" : leat_onnx_text(dim->dim_param); /* PaddlePaddle for none */
     default:
         return "";
     }
@@ -405,7 +405,7 @@ copy_strings(struct leat_graph *graph, const Onnx__AttributeProto *proto,
     return status;
 }
 
-static enum leat_status read_inner_graph(struct importer *importer, const Onnx__GraphProto *proto,
+static enum leat_status read_inner_graph(struct importer *importer, const struct leat_op *op, const Onnx__GraphProto *proto,
                                          struct leat_attribute *ret);
 
 static enum leat_status
@@ -452,7 +452,7 @@ read_attribute(struct importer *importer, const struct leat_op *op, const Onnx__
         break;
     case LEAT_ATTRIBUTE_GRAPH:
         status = proto->g == NULL ? LEAT_FAIL(LEAT_ERR_PROTO, "there is no graph in it")
-                                  : read_inner_graph(importer, proto->g, ret);
+                                  : read_inner_graph(importer, op, proto->g, ret);
         break;
     }
     return status;
@@ -773,6 +773,9 @@ import_graph(struct importer *importer)
     if (status == LEAT_OK) {
         status = add_inputs(importer);
     }
+    if (status == LEAT_OK && importer->parent == NULL) {
+        status = leat_graph_give_dims(importer->graph, importer->files->source->dims, importer->files->source->dim_count);
+    }
     for (size_t n = 0; n < importer->proto->n_node && status == LEAT_OK; n++) {
         status = add_node(importer, importer->proto->node[importer->order[n]]);
     }
@@ -812,16 +815,18 @@ end_inner_graph(struct importer *inner, struct leat_attribute *ret)
 }
 
 static enum leat_status
-read_inner_graph(struct importer *importer, const Onnx__GraphProto *proto, struct leat_attribute *ret)
+read_inner_graph(struct importer *importer, const struct leat_op *op, const Onnx__GraphProto *proto, struct leat_attribute *ret)
 {
     struct importer inner = {.parent = importer,
                              .files = importer->files,
                              .proto = proto,
+                             .loops = importer->loops + (op->kind != LEAT_OP_IF),
                              .captures = calloc(LEAT_ONNX_CAPTURES_MAX, sizeof(*inner.captures))};
 
     enum leat_status status =
-        inner.captures == NULL
-            ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to import a graph inside a node")
+        inner.captures == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to import a graph inside a node")
+        : inner.loops > LEAT_ONNX_LOOPS_MAX
+            ? LEAT_FAIL(LEAT_ERR_LIMIT, "there are more than %u loops in each other", LEAT_ONNX_LOOPS_MAX)
             : leat_graph_create_inner(importer->graph, leat_onnx_text(proto->name), &inner.graph);
     if (status == LEAT_OK) {
         status = import_graph(&inner);

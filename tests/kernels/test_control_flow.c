@@ -271,6 +271,104 @@ test_if_of_free_shape(void)
     }
 }
 
+/* But a free dimension that is given its value before anything is inferred is. */
+static void
+test_if_of_given_shape(void)
+{
+    static const struct step steps[] = {{"Shape", "x", "s", 0}, {"Gather", "s one", "d", 0}, {"Equal", "d one", "c", 0}, {0}};
+
+    for (int64_t given = 1; given <= 3; given += 2) {
+        const struct leat_dim_value value = {.name = "M", .value = given};
+        struct leat_onnx_source source = {.folder_fd = -1, .dims = &value, .dim_count = 1};
+        struct leat_graph *graph = NULL;
+        struct builder b, inner[2];
+        build_squeeze(&b, &inner[0], &inner[1], DIMS(-1, -2, 4), steps);
+        source.bytes = builder_pack(&b, &source.byte_count);
+        EXPECT(leat_onnx_import_from(&source, &graph) == LEAT_OK && leat_graph_bind(graph, NULL, 0) == LEAT_OK);
+        expect_branch(graph, given == 1);
+        leat_graph_destroy(graph);
+        source.dims = (const struct leat_dim_value[]){{.name = "L", .value = 2}};
+        EXPECT(leat_onnx_import_from(&source, &graph) == LEAT_ERR_INVALID);
+        EXPECT(strstr(leat_error_text(), "no dimension 'L' can be given a value; beside the batch, free is 'M'") != NULL);
+        for (int i = 0; i < 2; i++) {
+            builder_fini(&inner[i]);
+        }
+        builder_fini(&b);
+    }
+}
+
+/* As many loops in each other as there may be, or one more, each in a branch: `levels` of them add one, twice each. */
+static void
+test_depth(void)
+{
+    enum { LEVELS_MAX = 5 };
+
+    for (int levels = LEVELS_MAX - 1; levels <= LEVELS_MAX; levels++) {
+        struct builder b, body[LEVELS_MAX], branch[LEVELS_MAX];
+        struct leat_graph *graph = NULL;
+        char s[LEVELS_MAX + 1][8], t[LEVELS_MAX][8], inputs[40];
+
+        (void)snprintf(s[levels], sizeof(s[levels]), "s%d", levels);
+        for (int l = levels; l-- > 0;) { /* innermost first */
+            char i[8], go[8], result[8];
+            (void)snprintf(s[l], sizeof(s[l]), "s%d", l);
+            (void)snprintf(t[l], sizeof(t[l]), "t%d", l);
+            (void)snprintf(i, sizeof(i), "i%d", l);
+            (void)snprintf(go, sizeof(go), "go%d", l);
+            (void)snprintf(result, sizeof(result), "r%d", l);
+            builder_init(&branch[l], 13);
+            builder_init(&body[l], 13);
+            (void)builder_input(&body[l], i, ONNX_I64, NULL, 0);
+            (void)builder_input(&body[l], go, ONNX_BOOL, NULL, 0);
+            (void)builder_input(&body[l], s[l], ONNX_F32, DIMS(1));
+            if (l + 1 == levels) {
+                (void)snprintf(inputs, sizeof(inputs), "%s x", s[l]);
+                (void)builder_node(&body[l], "Add", inputs, t[l]);
+            } else {
+                (void)snprintf(inputs, sizeof(inputs), "n true %s", s[l]);
+                builder_graph(&branch[l], builder_node(&branch[l], "Loop", inputs, result), "body", &body[l + 1]);
+                builder_output(&branch[l], result);
+                Onnx__NodeProto *node = builder_node(&body[l], "If", "which", t[l]);
+                builder_graph(&body[l], node, "then_branch", &branch[l]);
+                builder_graph(&body[l], node, "else_branch", &branch[l]);
+            }
+            builder_output(&body[l], go);
+            builder_output(&body[l], t[l]);
+        }
+        builder_init(&b, 13);
+        (void)builder_input(&b, "x", ONNX_F32, DIMS(1));
+        (void)builder_input(&b, "n", ONNX_I64, NULL, 0);
+        (void)builder_input(&b, "which", ONNX_BOOL, NULL, 0);
+        (void)builder_constant(&b, "true", ONNX_BOOL, (const uint8_t[]){1}, NULL, 0);
+        (void)builder_constant(&b, "start", ONNX_F32, (const float[]){1}, DIMS(1));
+        builder_graph(&b, builder_node(&b, "Loop", "n true start", "y"), "body", &body[0]);
+        builder_output(&b, "y");
+        if (levels == LEVELS_MAX) {
+            EXPECT(builder_import(&b, &graph) == LEAT_ERR_LIMIT);
+            EXPECT(strstr(leat_error_text(), "more than 4 loops in each other") != NULL);
+        } else {
+            graph = import_graph(&b);
+        }
+        builder_fini(&b);
+        for (size_t k = 0; k < backend_count && levels < LEVELS_MAX; k++) {
+            const float x[1] = {3};
+            const int64_t n = 2;
+            const uint8_t which = 1;
+            const void *of[3] = {x, &n, &which};
+            float y[1];
+            struct loaded loaded;
+            load(backends[k], graph, &loaded);
+            EXPECT(run(&loaded, of, (void *[]){y}) == LEAT_OK && y[0] == 1 + 3 * 2 * 2 * 2 * 2);
+            unload(&loaded);
+        }
+        leat_graph_destroy(graph);
+        for (int l = 0; l < levels; l++) {
+            builder_fini(&body[l]);
+            builder_fini(&branch[l]);
+        }
+    }
+}
+
 /* A first dimension of 1 in the file is a number as others: the graph never has more, and is run for one item at a time. */
 static void
 test_if_of_one_item(void)
@@ -707,6 +805,8 @@ main(void)
     test_loop_while();
     test_loop_of_sizes();
     test_nested();
+    test_if_of_given_shape();
+    test_depth();
     for (int form = 0; form < 4; form++) {
         test_scan(1, form % 2 == 1, form / 2 == 1);
         test_scan(5, form % 2 == 1, form / 2 == 1);

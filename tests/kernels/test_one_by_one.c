@@ -469,6 +469,52 @@ test_mixed(const struct leat_backend *backend)
     builder_fini(&b);
 }
 
+/* What has no batch, as what a step of a recurrent model remembers, and a number beside it: items come in front. */
+static void
+test_without_batch(const struct leat_backend *backend)
+{
+    static const int64_t three = 3;
+    struct leat_segment segments[2];
+    struct builder b;
+    struct served s;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(-1, 4));
+    (void)builder_input(&b, "state", ONNX_F32, DIMS(2, 1, 4));
+    (void)builder_input(&b, "times", ONNX_I64, NULL, 0);
+    (void)builder_constant(&b, "three", ONNX_I64, &three, NULL, 0);
+    (void)builder_node(&b, "Add", "state x", "next");
+    (void)builder_node(&b, "Mul", "times three", "threefold");
+    builder_output(&b, "next");
+    builder_output(&b, "threefold");
+    serve(backend, import_graph(&b), 5, &s);
+    EXPECT(s.infos[0].rank == 2 && s.infos[1].rank == 4 && s.infos[2].rank == 1 && s.infos[3].rank == 4 && s.infos[4].rank == 1);
+    EXPECT(s.infos[1].dims[0] == -1 && s.infos[1].dims[1] == 2 && s.infos[1].item_bytes == 8 * sizeof(float));
+    EXPECT(s.infos[2].dims[0] == -1 && s.infos[2].item_bytes == sizeof(int64_t));
+    for (uint32_t q = 0; q < 2; q++) {
+        segments[q] = make_segment(&s, 2 + q);
+        for (uint32_t i = 0; i < segments[q].items; i++) {
+            for (uint32_t k = 0; k < 8; k++) {
+                ((float *)item_of(&s, &segments[q], 0, i))[k % 4] = (float)(100 * q + 10 * i + k % 4);
+                ((float *)item_of(&s, &segments[q], 1, i))[k] = (float)(1000 * k);
+            }
+            *(int64_t *)item_of(&s, &segments[q], 2, i) = 10 * q + i;
+        }
+    }
+    EXPECT(run_segments(&s, segments, 2) == LEAT_OK);
+    for (uint32_t q = 0; q < 2; q++) {
+        for (uint32_t i = 0; i < segments[q].items; i++) {
+            for (uint32_t k = 0; k < 8; k++) {
+                EXPECT(((float *)item_of(&s, &segments[q], 3, i))[k] == (float)(1000 * k + 100 * q + 10 * i + k % 4));
+            }
+            EXPECT(*(int64_t *)item_of(&s, &segments[q], 4, i) == 3 * (10 * q + i));
+        }
+        free_segment(&s, &segments[q]);
+    }
+    stop(&s);
+    builder_fini(&b);
+}
+
 /* A file for one item, and a condition in it. */
 static void
 test_if(const struct leat_backend *backend)
@@ -556,10 +602,10 @@ test_refused(void)
     expect_refused(&b, "sizes of 5 outputs depend on tensor contents; an answer tells up to 4");
 
     builder_init(&b, 13);
-    (void)builder_input(&b, "x", ONNX_F32, DIMS(2, 4));
-    (void)builder_node(&b, "NonZero", "x", "y");
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(2, 1, 1, 1, 1, 1, 1, 1));
+    (void)builder_node(&b, "Relu", "x", "y");
     builder_output(&b, "y");
-    expect_refused(&b, "input 'x' has no leading batch dimension");
+    expect_refused(&b, "input 'x' has no dimension left for items");
 }
 
 int
@@ -577,6 +623,7 @@ main(void)
         test_boxes(backends[i]);
         test_loop(backends[i]);
         test_mixed(backends[i]);
+        test_without_batch(backends[i]);
         test_if(backends[i]);
     }
     test_refused();

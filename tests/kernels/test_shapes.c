@@ -412,6 +412,16 @@ test_names_of_symbols(void)
     EXPECT(copy->values[copy->inputs[1]].dims[2] == 6);
     leat_graph_destroy(copy);
 
+    start(13, DIMS(-1, -2, -3)); /* the same "name" twice, which some exporters write for none */
+    dims = b.inputs[0]->type->tensor_type->shape->dim;
+    dims[1]->dim_param = dims[2]->dim_param = (char[]){"?"};
+    (void)builder_node(&b, "Relu", "x", "y");
+    builder_output(&b, "y");
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    builder_fini(&b);
+    EXPECT(graph->symbol_count == 2 && strcmp(graph->symbols[0], "x.1") == 0 && strcmp(graph->symbols[1], "x.2") == 0);
+    leat_graph_destroy(graph);
+
     for (int more = 0; more < 2; more++) { /* as many as there may be, and one more */
         const int64_t first[] = {-1, -2};
         graph = NULL;

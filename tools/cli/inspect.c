@@ -97,6 +97,8 @@ import(const struct inspect_order *order, struct inspected_graph *graph, uint32_
                                             .files = order->files,
                                             .file_count = order->file_count,
                                             .batch = order->batch,
+                                            .dims = order->dims,
+                                            .dim_count = order->dim_count,
                                             .memory_bytes_max = order->memory_bytes_max,
                                             .trips_max = order->trips_max};
     enum leat_status status = leat_onnx_import_from(&source, &graph->source);
@@ -105,7 +107,7 @@ import(const struct inspect_order *order, struct inspected_graph *graph, uint32_
 
     if (status == LEAT_OK) {
         *ret_node_count = graph->source->node_count;
-        status = leat_graph_bind(graph->source, order->dims, order->dim_count);
+        status = leat_graph_bind(graph->source, NULL, 0);
     }
     for (uint32_t s = 0; status == LEAT_OK && s < graph->source->symbol_count; s++) {
         if (graph->source->symbols[s] != NULL) {
