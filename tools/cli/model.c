@@ -58,7 +58,8 @@ print_model_help(void)
         "                   each but the batch, which queries choose; one may be NAME=N,N,...: lengths that plans are made\n"
         "                   for, where queries say how long their sequences are; tensors are as for the last, the longest.\n"
         "                   NAME=items: this one, not the first, counts items, as in [length, batch, ...]; for queries\n"
-        "                   they still come first\n");
+        "                   they still come first. One without a name, or called ?, is INPUT.AXIS, axes counted from 0:\n"
+        "                   --dim x.2=48\n");
     (void)printf(
         "  --accuracy F     accuracy it stands for, 0 to 1, reported with its answers, whatever a validation says\n"
         "  --cores N,...    to measure on teams of so many cores too, beside those that workers have; measured again whenever\n"
