@@ -175,6 +175,28 @@ coming_ns(const struct leat_dispatcher *dispatcher, const struct leat_applicatio
 
 /* ---- A query ------------------------------------------------------------------------------------ */
 
+/*
+ * How long all workers that serve it take for so many batches each on average, whoever takes how many: who is quick takes more. They
+ * go on at their classes' paces, so a backlog before slow workers and a quick one is not gone at the pace of the quick.
+ */
+static uint64_t
+rounds_ns(const struct leat_dispatcher *dispatcher, const struct leat_application *app, const struct leat_serving *serving,
+          uint32_t variant, uint32_t items, uint64_t rounds)
+{
+    uint32_t workers[LEAT_WORKER_CLASSES_MAX] = {0};
+    double batches_a_ns = 0;
+
+    for (uint32_t i = 0; i < serving->count; i++) {
+        workers[dispatcher->sched_workers[serving->at[i]].worker_class]++;
+    }
+    for (uint32_t left = serving->classes; left != 0; left &= left - 1) {
+        const uint32_t class = (uint32_t)__builtin_ctz(left);
+        const uint64_t time_ns = leat_profile_predict(&app->profiles[variant][class], items);
+        batches_a_ns += time_ns > 0 ? workers[class] / (double)time_ns : 0;
+    }
+    return batches_a_ns > 0 ? (uint64_t)((double)(rounds * serving->count) / batches_a_ns) : 0;
+}
+
 /* Waiting queries that go before another. */
 struct backlog {
     uint64_t queries, items, positions;
@@ -208,12 +230,14 @@ ending_after(const struct leat_dispatcher *dispatcher, struct leat_application *
     struct ending soonest = {.ns = UINT64_MAX};
 
     find_free(dispatcher, serving, (uint32_t)(batches % serving->count), free_ns);
+    const bool deals = app->router->deals; /* to each as many */
+    const uint64_t before_ns = rounds > 0 && !deals ? rounds_ns(dispatcher, app, serving, ahead, batch_items, rounds) : 0;
     for (uint32_t class = 0; class < LEAT_WORKER_CLASSES_MAX; class++) {
         if (free_ns[class] == UINT64_MAX || (query->barred_classes >> class & 1) != 0) {
             continue;
         }
         uint64_t start_ns = free_ns[class], items = query->items;
-        start_ns += rounds > 0 ? rounds * leat_profile_predict(&app->profiles[ahead][class], batch_items) : 0;
+        start_ns += rounds > 0 && deals ? rounds * leat_profile_predict(&app->profiles[ahead][class], batch_items) : before_ns;
         start_ns += online ? others_ns(dispatcher, app, class, rounds, start_ns - dispatcher->now_ns,
                                        stage != NULL ? leat_dispatcher_stage_depth(stage) : 0)
                            : 0;

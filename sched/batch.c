@@ -50,6 +50,19 @@ leat_batch_of_late(const struct leat_select_input *input)
 }
 
 uint32_t
+leat_batch_first_in_time(const struct leat_select_input *input, uint32_t variant)
+{
+    for (uint32_t k = 0; k < input->pending_count; k++) {
+        const struct leat_sched_query *query = &input->pending[k];
+        if (leat_batch_end_ns(input, variant, query->items) <= query->deadline_ns &&
+            leat_select_suits(input, &input->variants[variant], query)) {
+            return k;
+        }
+    }
+    return 0;
+}
+
+uint32_t
 leat_batch_within(const struct leat_select_input *input, struct leat_selection selection, uint64_t batch_ns)
 {
     uint32_t queries = 1, items = input->pending[selection.skip].items;

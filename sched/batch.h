@@ -67,6 +67,9 @@ void leat_batch_limits(const struct leat_select_input *input, uint64_t objective
  */
 struct leat_selection leat_batch_of_late(const struct leat_select_input *input);
 
+/* The place of the oldest query that alone would be in time in the variant; 0, the oldest of all, where none would. O(queries). */
+uint32_t leat_batch_first_in_time(const struct leat_select_input *input, uint32_t variant);
+
 /*
  * How many queries of the selection make a batch that is predicted to take no more than batch_ns, from its first on: one at
  * least. input: what it was selected from. O(queries), by predictions.

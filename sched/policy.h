@@ -248,6 +248,7 @@ extern const struct leat_selector leat_selector_fixed;
 /*
  * One query a batch: the first ready variant that can hold query [0] and meets its accuracy floor. queries = 0 when there
  * is none. For routers that choose a worker for each query: a batch would undo their choice for all but its first.
+ * Ours: where query [0] would be late on this worker, and a younger one would not, those before that are given up for now.
  */
 extern const struct leat_selector leat_selector_single;
 /*

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sched/selector_fixed.c - the first ready variant and the largest batch that harms nobody. */
-#include "sched/select.h"
+#include "sched/batch.h"
 
 static uint64_t
 add_saturating(uint64_t a, uint64_t b)
@@ -48,19 +48,6 @@ fill(const struct leat_select_input *input, uint32_t v, uint64_t start_ns, uint3
         }
     }
     return batch;
-}
-
-/* The oldest query that alone would be in time; 0, the oldest of all, where none would. */
-static uint32_t
-first_in_time(const struct leat_select_input *input, uint32_t v, uint64_t start_ns)
-{
-    for (uint32_t k = 0; k < input->pending_count; k++) {
-        const struct leat_sched_query *query = &input->pending[k];
-        if (end_ns(input, v, start_ns, query->items) <= query->deadline_ns && leat_select_suits(input, &input->variants[v], query)) {
-            return k;
-        }
-    }
-    return 0;
 }
 
 /*
@@ -113,7 +100,7 @@ select_batch(void *state, const struct leat_select_input *input)
     }
 
     const uint64_t free_ns = input->worker->free_at_ns, start_ns = free_ns > input->now_ns ? free_ns : input->now_ns;
-    const uint32_t first = first_in_time(input, v, start_ns);
+    const uint32_t first = leat_batch_first_in_time(input, v);
     const struct batch batch = fill(input, v, start_ns, first);
     if (LEAT_UNLIKELY(batch.queries < batch.room) && harms_next(input, v, start_ns, batch, first + batch.queries)) {
         return give_up_oldest(input, v, start_ns, batch, first);

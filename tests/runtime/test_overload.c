@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Under more load than workers can do in time, about as much is in time as they can do: of an application, of two that share
- * workers, and of runs of pipelines; where late queries are served, these are answered as well. Played on a virtual clock: queries come at random (Poisson), batches take what profiles
- * say, or up to so much more or less.
+ * workers, of one before workers that differ, whatever its router, and of runs of pipelines; where late queries are served, these are
+ * answered as well, and where they are dropped most are refused when they come. Played on a virtual clock: queries come at random
+ * (Poisson), batches take what profiles say, or up to so much more or less.
  */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/dispatcher_private.h"
@@ -17,11 +19,13 @@
 enum { QUERIES = 2000, NUMBERS_MAX = 4096, APPS = 2, ITEMS_MAX = 8 };
 
 static const uint64_t batch_ns[APPS] = {5 * MS, 2 * MS}, item_ns = 2 * MS; /* by application; both the first in steps */
+static const uint64_t slowness[] = {1, 3, 6}; /* by class of workers: so many times as long */
 
 /* What is played: of either kind of steps. */
 static struct house {
     struct leat_dispatcher *dispatcher;
     uint32_t worker_count, numbers;
+    const uint16_t *classes; /* [worker_count]; NULL: all are of the first */
     uint64_t latency_ns;
     double spread; /* batches take up to so much of their time more or less */
     bool is_pipeline, serves_late;
@@ -108,6 +112,13 @@ run(uint32_t worker)
 
 /* ---- A load ------------------------------------------------------------------------------------------ */
 
+static uint64_t
+time_of(uint32_t worker, const struct batch_record *batch)
+{
+    const uint64_t time_ns = batch_ns[house.is_pipeline ? batch->application : 0] + batch->items * item_ns;
+    return house.classes != NULL ? slowness[house.classes[worker]] * time_ns : time_ns;
+}
+
 /* Idle workers begin what they were given. */
 static void
 begin_batches(void)
@@ -119,7 +130,7 @@ begin_batches(void)
             continue;
         }
         const struct batch_record *batch = &record->batches[(record->batch_tail - outstanding) & (LEAT_WORKER_BATCHES - 1)];
-        const uint64_t time_ns = batch_ns[house.is_pipeline ? batch->application : 0] + batch->items * item_ns;
+        const uint64_t time_ns = time_of(w, batch);
         workers[w].busy = true;
         workers[w].longer_ns = (int64_t)((2 * uniform() - 1) * house.spread * (double)time_ns);
         workers[w].start_ns = now();
@@ -206,7 +217,7 @@ play(double rate_qps, uint32_t apps)
 static void
 check(const char *name, double load, uint32_t apps)
 {
-    const double can = QUERIES / (load > 1 ? load : 1), least = load <= 0.7 ? 0.99 : 0.8;
+    const double can = QUERIES / (load > 1 ? load : 1), least = load <= 0.7 ? 0.99 : house.classes != NULL ? 0.9 : 0.8;
     uint32_t sum = 0, fewest = QUERIES;
 
     for (uint32_t a = 0; a < apps; a++) {
@@ -308,6 +319,97 @@ play_runs(uint32_t worker_count, uint32_t depth, bool own_workers, double spread
     }
 }
 
+/*
+ * Workers that differ, and batches of one query. Who waits no longer than the slowest has time for is any worker's, so what they can do is
+ * what all of them do together.
+ */
+static void
+play_classes(const struct leat_router *router, const uint16_t *classes, uint32_t worker_count, uint32_t depth, bool serves_late,
+             double spread)
+{
+    double capacity_qps = 0;
+    char name[64];
+
+    (void)snprintf(name, sizeof(name), "workers that differ, %s", router->name);
+    for (uint32_t w = 0; w < worker_count; w++) {
+        capacity_qps += 1e9 / (double)(slowness[classes[w]] * (batch_ns[0] + item_ns));
+    }
+    for (size_t l = 0; l < LEAT_COUNT_OF(loads); l += LEAT_TEST_SHARE > 1 ? 2 : 1) {
+        struct steps_options options = {.worker_count = worker_count,
+                                        .classes = classes,
+                                        .worker_depth = depth,
+                                        .sessions = 4,
+                                        .router = router,
+                                        .selector = &leat_selector_single,
+                                        .other_count = APPS - 1,
+                                        .drop_late = !serves_late,
+                                        .items_max = ITEMS_MAX};
+        for (size_t c = 0; c < LEAT_COUNT_OF(slowness); c++) {
+            options.latency_ns[c] = slowness[c] * batch_ns[0];
+            options.per_item_ns[c] = slowness[c] * item_ns;
+        }
+        steps_start(&options);
+        house = (struct house){.dispatcher = steps.dispatcher,
+                               .worker_count = worker_count,
+                               .classes = classes,
+                               .numbers = NUMBERS_MAX,
+                               .latency_ns = 120 * MS,
+                               .spread = spread,
+                               .serves_late = serves_late};
+        play(loads[l] * capacity_qps, 1);
+        check(name, loads[l], 1);
+        EXPECT(serves_late || outcome.expired <= QUERIES / 10); /* the others are refused when they come */
+        steps_stop();
+    }
+}
+
+/* Routers that give any query to any worker in all ways; of those that choose for each query, each in one. */
+static void
+play_routers(uint32_t depth, double spread)
+{
+    static const uint16_t of_two[] = {0, 1, 1, 1}, of_three[] = {0, 0, 1, 1, 2, 2};
+    static const struct leat_router *const routers[] = {&leat_router_fcfs,      &leat_router_shortest_queue, &leat_router_round_robin,
+                                                        &leat_router_clockwork, &leat_router_matching,       &leat_router_edf,
+                                                        &leat_router_laxity};
+
+    for (size_t r = 0; r < (depth > 1 ? LEAT_COUNT_OF(routers) : 2); r++) {
+        for (int serves_late = 0; serves_late < 2; serves_late++) {
+            play_classes(routers[r], of_two, LEAT_COUNT_OF(of_two), depth, serves_late, spread);
+            play_classes(routers[r], of_three, LEAT_COUNT_OF(of_three), depth, serves_late, spread);
+        }
+    }
+}
+
+/* What is dealt waits for its own worker, whatever others take: a slow one has its share of the backlog, and a quick one no more. */
+static void
+test_dealt(void)
+{
+    enum { EACH = 10 };
+    static const uint16_t classes[] = {0, 1};
+    const struct steps_options options = {.worker_count = 2,
+                                          .classes = classes,
+                                          .worker_depth = 1,
+                                          .sessions = 1,
+                                          .router = &leat_router_dealt,
+                                          .selector = &leat_selector_single,
+                                          .drop_late = true,
+                                          .per_item_ns = {MS, 10 * MS}};
+    struct leat_wire_response answer;
+
+    steps_start(&options);
+    for (uint32_t n = 0; n < 2 * EACH; n++) {
+        steps_submit(n, 1, 0);
+    }
+    steps_submit(2 * EACH, 1, (EACH + 3) * 1000); /* together they would have 1.8 ms for two */
+    (void)steps_round(1);
+    while (steps_run(0) || steps_round(1)) {
+    }
+    EXPECT(steps_answer(2 * EACH, &answer) && answer.outcome == LEAT_OUTCOME_OK && answer.total_ns <= (EACH + 3) * MS);
+    while (steps_run(1) || steps_round(1)) {
+    }
+    steps_stop();
+}
+
 /* ---- What is told to who scales ---------------------------------------------------------------------- */
 
 /* What is late counts where an idle worker would have had it done in time, and else does not, whatever becomes of it. */
@@ -352,6 +454,7 @@ int
 main(void)
 {
     leat_test_init();
+    test_dealt();
     test_late_queries(true);
     test_late_queries(false);
     for (uint32_t depth = 1; depth <= 2; depth++) {
@@ -365,6 +468,9 @@ main(void)
             play_applications(1, depth, 2, true, spread);
             play_applications(3, depth, 2, false, spread);
             play_applications(3, depth, 2, true, spread);
+            if (noisy) {
+                play_routers(depth, spread);
+            }
             play_runs(1, depth, false, spread);
             play_runs(2, depth, false, spread);
             play_runs(2, depth, true, spread);
