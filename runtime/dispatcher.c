@@ -24,6 +24,7 @@ enum {
     SLEEP_MAX_MS = 250,    /* so that the watchdog sees progress while nothing happens */
     SPINS_PER_CLOCK = 16,
     LOOK_AGAIN_NS = 1000000, /* what a router leaves for later though a worker has room is shown to it again */
+    AHEAD_NS = LOOK_AGAIN_NS, /* so long before a worker is free it is given a batch that is better made late */
     BESIDE_SHARE = 8,        /* a batch that is not online is to take at most this part of the tightest objective; an offline
                                 one, of the briefest query, too */
     YIELDING_SHARE = 2,      /* the same, of one that gives way in short steps */
@@ -1276,16 +1277,50 @@ idle_classes(const struct leat_dispatcher *dispatcher, const struct leat_serving
     return classes;
 }
 
+/* Is the oldest query that waits one of a run? */
+static bool
+is_of_run(const struct leat_waiting *waiting)
+{
+    return leat_waiting_count(waiting) > 0 && LEAT_UNLIKELY(waiting->entries[waiting->head].session == LEAT_PIPELINE_SESSION);
+}
+
+/*
+ * Is a batch of what waits better made later than behind another? One that more could join would be small, and its queries would wait
+ * for two batches. One of runs would go before later stages of those that the batch before it brings further, which are to go first.
+ */
+static bool
+is_better_later(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
+{
+    const struct leat_worker_set behind = leat_worker_set_without(&dispatcher->room, &dispatcher->idle);
+    const struct leat_waiting *waiting = &app->waiting[rank];
+
+    return !wants_idle(app) && !app->selector->single && !leat_worker_set_is_empty(&behind) &&
+           (waiting->items < app->variants[app->by_time[0]]->items_max || is_of_run(waiting));
+}
+
+/* For that, behind what the worker has. Who ends within the time that it takes to hear of it and to answer is kept busy all the same. */
+static bool
+is_too_early(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank, uint32_t w)
+{
+    const struct leat_sched_worker *worker = &dispatcher->sched_workers[w];
+
+    return worker->outstanding > 0 &&
+           (worker->free_at_ns > dispatcher->now_ns + AHEAD_NS ||
+            (is_of_run(&app->waiting[rank]) && oldest_batch(dispatcher, w)->predicted_ns > AHEAD_NS));
+}
+
 /*
  * What its router is shown of workers: those that serve it, without depth where something of an earlier rank waits for
- * them, or where a batch would have to give way though another worker of the class is idle.
+ * them, or where a batch would have to give way though another worker of the class is idle; and without room where it is too
+ * early for a batch.
  */
 static const struct leat_sched_worker *
 show_workers(struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
     const struct leat_serving *serving = &app->serving[rank];
+    const bool better_later = is_better_later(dispatcher, app, rank);
 
-    if (LEAT_LIKELY(serving->count == dispatcher->options.worker_count &&
+    if (LEAT_LIKELY(!better_later && serving->count == dispatcher->options.worker_count &&
                     !leat_worker_set_meet(&serving->set, &dispatcher->spoken_for) &&
                     leat_worker_set_is_empty(&dispatcher->yielding))) {
         return dispatcher->sched_workers;
@@ -1299,6 +1334,9 @@ show_workers(struct leat_dispatcher *dispatcher, const struct leat_application *
         if (dispatcher->records[w].yielding.ends) {
             dispatcher->shown[i].free_at_ns = leat_dispatcher_yielding_end(dispatcher, &dispatcher->records[w]);
             dispatcher->shown[i].outstanding = dispatcher->shown[i].depth; /* as busy as can be */
+        }
+        if (better_later && is_too_early(dispatcher, app, rank, w)) {
+            dispatcher->shown[i].depth = dispatcher->shown[i].outstanding;
         }
         if (leat_worker_set_has(&dispatcher->spoken_for, w) ||
             (leat_worker_set_has(&dispatcher->yielding, w) && (classes >> dispatcher->shown[i].worker_class & 1) != 0)) {

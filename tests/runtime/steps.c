@@ -200,6 +200,7 @@ steps_start(const struct steps_options *given)
     const struct leat_dispatcher_options dispatcher_options = {.tables = &steps.tables,
                                                                .workers = steps.workers,
                                                                .worker_classes = options.classes,
+                                                               .class_count = options.class_count,
                                                                .worker_count = options.worker_count,
                                                                .worker_depth = options.worker_depth,
                                                                .queue_capacity = 4096,

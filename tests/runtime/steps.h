@@ -16,7 +16,8 @@ enum { STEPS_SLOTS = 1024, STEPS_SESSIONS_MAX = 20, STEPS_ITEMS_MAX = 1024, STEP
 
 struct steps_options {
     uint32_t worker_count;
-    const uint16_t *classes; /* [worker_count] */
+    const uint16_t *classes; /* [worker_count]; that they start with */
+    uint32_t class_count; /* those that they can become counted; 0: those that they start with */
     uint32_t worker_depth;
     uint32_t sessions; /* STEPS_SLOTS queries of each may be under way */
     const struct leat_router *router;

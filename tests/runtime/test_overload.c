@@ -217,7 +217,7 @@ play(double rate_qps, uint32_t apps)
 static void
 check(const char *name, double load, uint32_t apps)
 {
-    const double can = QUERIES / (load > 1 ? load : 1), least = load <= 0.7 ? 0.99 : house.classes != NULL ? 0.9 : 0.8;
+    const double can = QUERIES / (load > 1 ? load : 1), least = load <= 0.7 ? 0.99 : 0.9;
     uint32_t sum = 0, fewest = QUERIES;
 
     for (uint32_t a = 0; a < apps; a++) {

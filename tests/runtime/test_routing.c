@@ -3,7 +3,7 @@
  * Goal     The dispatcher carries out what a router answers, pair by pair, and what is left keeps its order; a deep
  *          queue costs no more than what the router is shown, and the selector is shown as much; what is left for later is
  *          shown again; workers' times say what can be known; nobody is refused for what waits and would go behind it; batches
- *          of what is not online are short. However many reports come at once, something is learnt of each. A share
+ *          of what is not online are short; a batch that others can join is made no sooner than just before its worker is free. However many reports come at once, something is learnt of each. A share
  *          of the workers is shown as so many workers, and only what online queries take counts as asked for.
  * Method   The dispatcher driven round by round, with routers made here: one that answers at random, beside a list kept
  *          by the test; one that holds back; and one that only looks; and the real ones. Queries behind what a router
@@ -1040,6 +1040,39 @@ test_many_reports_at_once(void)
     steps_stop();
 }
 
+/* ---- Batches behind batches --------------------------------------------------------------------- */
+
+/* Of one worker that may be given another batch while one runs: what comes until shortly before its end is one batch, if it is not full. */
+static void
+test_batches_are_made_late(const struct leat_selector *selector, uint64_t item_ns, uint32_t items_max)
+{
+    static const uint16_t classes[1];
+    const struct steps_options options = {.worker_count = 1,
+                                          .classes = classes,
+                                          .worker_depth = 2,
+                                          .sessions = 1,
+                                          .router = &leat_router_fcfs,
+                                          .selector = selector,
+                                          .items_max = items_max,
+                                          .per_item_ns = {item_ns}};
+    const bool late = !selector->single && item_ns > 1000000;
+
+    steps_start(&options);
+    for (uint32_t n = 0; n < 3; n++) {
+        const bool ahead = n > 0 && (!late || n == items_max);
+        steps_submit(n, 1, 0);
+        steps_round(1);
+        EXPECT(steps.workers[0]->dispatcher.batches == 1u + ahead);
+        EXPECT(leat_waiting_total(steps.app.waiting) == (!ahead ? n : late ? n - items_max : n - 1));
+    }
+    steps_round(item_ns - 500000);
+    EXPECT(steps.workers[0]->dispatcher.batches == 2 && leat_waiting_total(steps.app.waiting) == !late);
+    EXPECT(steps_run(0) && steps_run(0) && steps.ran.count == (late ? 2 : 1));
+    while (steps_round(1) || steps_run(0)) {
+    }
+    steps_stop();
+}
+
 int
 main(void)
 {
@@ -1064,5 +1097,9 @@ main(void)
     test_a_share_of_the_workers(9, WORKERS, (const uint32_t[WORKERS]){5, 4, 3, 2, 1});
     test_time_that_is_left_is_not_asked_for();
     test_many_reports_at_once();
+    test_batches_are_made_late(&leat_selector_fixed, 10000000, 8);
+    test_batches_are_made_late(&leat_selector_fixed, 10000000, 2);
+    test_batches_are_made_late(&leat_selector_fixed, 900000, 8); /* it ends before long */
+    test_batches_are_made_late(&leat_selector_single, 10000000, 8);
     return 0;
 }
