@@ -1153,14 +1153,12 @@ has_run(const struct leat_pipeline *pipeline, bool offline)
 
 /* Could its first stage run it, however much that has to do? */
 static bool
-suits_first_stage(const struct leat_dispatcher *dispatcher, const struct leat_pipeline *pipeline,
+suits_first_stage(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_run *run,
                   const struct leat_wire_request *request)
 {
-    const struct leat_application *app = application_of(dispatcher, &pipeline->stages[0]);
-    const struct leat_pipeline_run run = {.pipeline = (struct leat_pipeline *)(uintptr_t)pipeline,
-                                          .accuracy_floor_ppm = request->accuracy_floor_ppm};
+    const struct leat_application *app = application_of(dispatcher, &run->pipeline->stages[0]);
     const struct leat_sched_query query = {.items = request->items,
-                                           .accuracy_floor_ppm = floor_of(dispatcher, &run, 0),
+                                           .accuracy_floor_ppm = floor_of(dispatcher, run, 0),
                                            .length = (uint16_t)app->target.length_max};
     const uint32_t nano = request->cost_cap != 0 ? least_nano(app, &query) : 0;
 
@@ -1168,14 +1166,54 @@ suits_first_stage(const struct leat_dispatcher *dispatcher, const struct leat_pi
            (request->cost_cap == 0 || (nano > 0 && nano <= leat_wire_cost_nano(request->cost_cap)));
 }
 
-/* It came to its first stage, by which whoever scales knows how much comes to the pipeline. */
+/* Does a stage's application have queries that wait for workers, in its list or behind a batch? They are its runs', or keep these waiting. */
+static bool
+waits_for_workers(const struct leat_dispatcher *dispatcher, const struct leat_pipeline *pipeline)
+{
+    bool waits = false;
+
+    for (uint32_t s = 0; s < pipeline->stage_count && !waits; s++) {
+        const struct leat_application *app = application_of(dispatcher, &pipeline->stages[s]);
+        const struct leat_serving *serving = &app->serving[LEAT_RANK_ONLINE];
+        waits = leat_waiting_count(&app->waiting[LEAT_RANK_ONLINE]) > 0;
+        for (uint32_t i = 0; i < serving->count && !waits; i++) {
+            waits = dispatcher->sched_workers[serving->at[i]].outstanding > 1;
+        }
+    }
+    return waits;
+}
+
+/* Could it end by its aim, if workers were idle? */
+static bool
+would_be_in_time(const struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
+{
+    uint64_t longest_ns = 0;
+
+    look_ahead(dispatcher, run);
+    for (uint32_t s = 0; s < run->pipeline->stage_count; s++) {
+        longest_ns = run->stages[s].from_ns > longest_ns ? run->stages[s].from_ns : longest_ns;
+    }
+    return before(run->aim_ns, longest_ns) >= dispatcher->now_ns;
+}
+
+/*
+ * It came to its first stage, by which whoever scales knows how much comes to the pipeline. Where others wait for workers it is late,
+ * too, as what a full list has no room for: with more workers some of these would have ended. Where nothing waits all that there is room
+ * for runs: room is short then, and no core makes more of it.
+ */
 static void
-turn_away(struct leat_dispatcher *dispatcher, const struct leat_pipeline *pipeline, const struct leat_wire_request *request)
+turn_away(struct leat_dispatcher *dispatcher, struct leat_pipeline *pipeline, const struct leat_wire_request *request,
+          uint64_t aim_ns)
 {
     struct leat_application *app = application_of(dispatcher, &pipeline->stages[0]);
+    struct leat_pipeline_run run = {.pipeline = pipeline,
+                                    .aim_ns = aim_ns,
+                                    .items = request->items,
+                                    .accuracy_floor_ppm = request->accuracy_floor_ppm};
 
-    if (suits_first_stage(dispatcher, pipeline, request)) {
+    if (suits_first_stage(dispatcher, &run, request)) {
         leat_load_arrive(&app->load, dispatcher->now_ns, request->items);
+        app->late_queries += waits_for_workers(dispatcher, pipeline) && would_be_in_time(dispatcher, &run);
         leat_dispatcher_turn_away(dispatcher, app, request->items);
     }
 }
@@ -1191,6 +1229,7 @@ leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeli
     const uint64_t latency_ns = request->latency_us != 0 ? (uint64_t)request->latency_us * 1000 : default_ns;
     const uint32_t lives = pipeline->late == LEAT_PIPELINE_DROP_THRICE ? 3 : 1;
     const bool endless = latency_ns == 0 || pipeline->late == LEAT_PIPELINE_SERVE;
+    const uint64_t aim_ns = latency_ns == 0 ? LEAT_NO_DEADLINE : submit_ns + latency_ns;
 
     if (!units_fit(pipeline, request, units)) {
         bump(&pipeline->counters.rejected, 1);
@@ -1198,7 +1237,7 @@ leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeli
     }
     if (LEAT_UNLIKELY(!has_run(pipeline, offline))) {
         if (!offline) {
-            turn_away(dispatcher, pipeline, request);
+            turn_away(dispatcher, pipeline, request, aim_ns);
         }
         bump(&pipeline->counters.rejected, 1);
         return LEAT_REASON_QUEUE_FULL;
@@ -1207,7 +1246,7 @@ leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeli
     *run = (struct leat_pipeline_run){
         .pipeline = pipeline,
         .submit_ns = submit_ns,
-        .aim_ns = latency_ns == 0 ? LEAT_NO_DEADLINE : submit_ns + latency_ns,
+        .aim_ns = aim_ns,
         .end_ns = endless ? LEAT_NO_DEADLINE : submit_ns + lives * latency_ns,
         .cap_nano = request->cost_cap != 0 ? leat_wire_cost_nano(request->cost_cap) : UINT64_MAX,
         .ticket_low = request->ticket_low,

@@ -3,7 +3,7 @@
  * Goal     Runs of pipelines: chains, fans, diamonds and repeating stages give right answers; objectives, accuracy floors, caps
  *          on costs and offline work hold for all stages together; a cancel or the client's end stops a run at any moment;
  *          tables that are full delay or refuse, and lose nothing; a run that waits holds up no other; offline runs leave
- *          half of all to others, and what is refused for want of a run is load.
+ *          half of all to others, and what is refused for want of a run is load, and late where workers are what is short.
  * Method   tests/runtime/pipeline_steps.h: step by step, every answer compared with an evaluation of the DAG.
  */
 #include <string.h>
@@ -793,6 +793,42 @@ test_offline_leaves_runs(void)
     pipeline_steps_stop();
 }
 
+/*
+ * Of two runs that there is room for, one waits for the worker: who is refused meanwhile is late, unless it would have been so on an idle
+ * one. Where both run, however late others are refused, nothing but room is short.
+ */
+static void
+test_refused_runs_are_late(uint32_t worker_count, uint32_t worker_depth, uint32_t waiting)
+{
+    struct pipeline_steps_options options = chain(2);
+    const struct leat_application *apps = pipeline_steps.apps;
+
+    options.runs_max = 2;
+    options.worker_count = worker_count;
+    options.worker_depth = worker_depth;
+    options.latency_ns = 50 * MS;
+    pipeline_steps_start(&options);
+    for (uint32_t n = 0; n < 2; n++) {
+        submit(n, 1);
+        pipeline_steps_round(1);
+        pipeline_steps_round(1);
+    }
+    EXPECT(pipeline_steps.pipeline.running == 2 && leat_waiting_count(&apps[0].waiting[LEAT_RANK_ONLINE]) == waiting);
+    ask(2, &(struct pipeline_steps_ask){.latency_us = 2900}); /* both stages take 3 ms */
+    pipeline_steps_round(1);
+    EXPECT(apps[0].load.queries == 3 && apps[0].late_queries == 0);
+    ask(3, &(struct pipeline_steps_ask){.latency_us = 3100});
+    submit(4, 1);
+    pipeline_steps_round(1);
+    for (uint32_t n = 2; n < 5; n++) {
+        EXPECT(ended(n, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL, UINT16_MAX));
+    }
+    EXPECT(apps[0].load.queries == 5 && apps[0].late_queries == (worker_count == 1 ? 2 : 0) && apps[1].late_queries == 0);
+    pipeline_steps_settle();
+    EXPECT(is_ok(0) && is_ok(1));
+    pipeline_steps_stop();
+}
+
 /* ---- Pipelines come and go -------------------------------------------------------------------- */
 
 static void
@@ -874,6 +910,9 @@ main(void)
     test_wide_stage();
     test_held_up();
     test_offline_leaves_runs();
+    test_refused_runs_are_late(1, 1, 1);
+    test_refused_runs_are_late(1, 2, 0); /* it waits behind the other's batch */
+    test_refused_runs_are_late(2, 1, 0);
     test_removal();
     test_drain();
     return 0;
