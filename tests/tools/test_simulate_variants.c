@@ -421,6 +421,12 @@ naive_decide(void)
         if (count == 0 || !naive_has_room()) {
             return;
         }
+        for (uint32_t w = 0; w < options->worker_count; w++) { /* what more can join is no batch until just before it begins */
+            const bool joined = !options->selector->single && !options->selector->when_idle &&
+                                count < (options->batch_max > 0 ? options->batch_max : 32);
+            const bool early = workers[w].outstanding > 0 && workers[w].free_at_ns > naive.now_ns + 1000000;
+            workers[w].depth = joined && early ? workers[w].outstanding : workers[w].depth;
+        }
         const struct leat_route_input input = {
             .now_ns = naive.now_ns,
             .pending = shown,

@@ -20,6 +20,7 @@
 
 /* As in the dispatcher. */
 #define LOOK_AGAIN_NS 1000000u /* what a router leaves for later though a worker has room is shown to it again */
+#define AHEAD_NS      LOOK_AGAIN_NS /* so long before a worker is free it is given a batch that more could join */
 #define OVERRUN_SHARE 16u      /* a batch beyond its prediction is taken to go on for this part of it */
 
 /* What waits: entries[head, tail), oldest first and without a gap, as policies want to see it. */
@@ -462,7 +463,7 @@ narrow(struct variants_run *run, const struct queue *queue, struct leat_route_in
         .selector = run->options->selector,
         .selector_state = run->selector_state,
         .select = &select,
-        .workers = run->sched,
+        .workers = route->workers,
         .worker_count = run->options->worker_count,
         .instances = run->instances[0],
         .stride = LEAT_SCHED_VARIANTS_MAX,
@@ -470,6 +471,24 @@ narrow(struct variants_run *run, const struct queue *queue, struct leat_route_in
     };
 
     leat_candidates_show(&input, candidates);
+    route->workers = candidates;
+}
+
+/* As in the dispatcher, too: behind a batch that is not about to end none is made of queries that others could join. */
+static void
+show_later(const struct variants_run *run, const struct queue *queue, struct leat_route_input *route,
+           struct leat_sched_worker *candidates)
+{
+    if (idle_only(run) || run->options->selector->single || run->room_count == run->idle_count ||
+        queue_count(queue) >= run->variants[0].items_max) {
+        return;
+    }
+    for (uint32_t w = 0; w < run->options->worker_count; w++) {
+        candidates[w] = run->sched[w];
+        if (candidates[w].outstanding > 0 && candidates[w].free_at_ns > run->now_ns + AHEAD_NS) {
+            candidates[w].depth = candidates[w].outstanding;
+        }
+    }
     route->workers = candidates;
 }
 
@@ -507,6 +526,7 @@ ask(struct variants_run *run, struct queue *queue, bool *ret_any)
         .mean = predict,
         .profiles = options->table,
     };
+    show_later(run, queue, &input, candidates);
     if (run->out_count > 0 && options->router->narrowed && options->selector->rank_worker != NULL) {
         narrow(run, queue, &input, candidates);
     }

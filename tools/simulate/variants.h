@@ -70,7 +70,8 @@ struct variants_options {
     struct arrivals arrivals; /* what is the caller's of it */
     uint64_t seed;
     uint32_t worker_count;  /* 1..LEAT_SCHED_WORKERS_MAX */
-    uint32_t worker_depth;  /* batches that one may hold where the router queues, at most SIMULATE_DEPTH_MAX; 0: 1 */
+    uint32_t worker_depth;  /* batches that one may hold where the router queues, at most SIMULATE_DEPTH_MAX; 0: 1. As in the daemon
+                             * one that more could join is not made until a millisecond before it begins */
     uint32_t batch_max;     /* items_max of all variants, at most VARIANTS_LATENCY_MAX; 0: VARIANTS_BATCH_MAX */
     uint64_t objective_ns;
     uint64_t duration_ns;   /* what would happen then or later does not */
