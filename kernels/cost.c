@@ -30,6 +30,7 @@ class_of(enum leat_op_kind kind)
     case LEAT_OP_GEMM:
     case LEAT_OP_MATMUL:
     case LEAT_OP_MATMUL_INTEGER:
+    case LEAT_OP_MATMUL_INTEGER_TO_FLOAT:
     case LEAT_OP_QLINEAR_MATMUL:
     case LEAT_OP_GRU:
     case LEAT_OP_LSTM:
@@ -185,6 +186,7 @@ multiply_adds(const struct leat_graph *graph, const struct leat_node *node)
         return times(plus(elements(x), elements(y)), (uint64_t)w->dims[1]);
     case LEAT_OP_MATMUL:
     case LEAT_OP_MATMUL_INTEGER:
+    case LEAT_OP_MATMUL_INTEGER_TO_FLOAT:
     case LEAT_OP_QLINEAR_MATMUL:
         return x->rank > 0 ? times(elements(y), (uint64_t)x->dims[x->rank - 1]) : 0;
     default: /* recurrences: X [steps][items][inputs], W and R once for each step and item */

@@ -30,6 +30,11 @@ static const struct leat_op ops[] = {
     {.name = "MatMul", .kind = LEAT_OP_MATMUL, .input_min = 2, .input_max = 3, .output_max = 1, .types = F32,
      .attributes = none, .infer = leat_infer_matmul, .reference = leat_reference_matmul,
      .doc = "MatMul plus a vector along the last axis"},
+    {.name = "MatMulIntegerToFloat", .kind = LEAT_OP_MATMUL_INTEGER_TO_FLOAT, .input_min = 4, .input_max = 7, .output_max = 1,
+     .types = BYTES, .attributes = none, .infer = leat_infer_matmul_integer_to_float,
+     .reference = leat_reference_matmul_integer_to_float,
+     .doc = "MatMulInteger of A and B, whose scales are inputs 2 and 3, zero points 4 and 5: sums as floats, times the scales' "
+            "product, plus a vector along the last axis"},
     {.name = "QLinearAdd", .kind = LEAT_OP_QLINEAR_ADD, .input_min = 8, .input_max = 8, .output_max = 1, .types = BYTES,
      .attributes = none, .infer = leat_infer_qlinear_add, .reference = leat_reference_qlinear_add,
      .doc = "sum of quantised tensors as a quantised one; the second is repeated along the first axes of the first"},

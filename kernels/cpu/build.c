@@ -1208,6 +1208,11 @@ lower_as_kind(struct cpu_builder *b)
         return cpu_lower_qlinear_conv(b);
     case LEAT_OP_QLINEAR_MATMUL:
         return cpu_lower_qlinear_matmul(b);
+#if defined(__x86_64__)
+    case LEAT_OP_MATMUL_INTEGER:
+    case LEAT_OP_MATMUL_INTEGER_TO_FLOAT:
+        return cpu_lower_integers(b);
+#endif
     case LEAT_OP_QUANTIZE_LINEAR:
     case LEAT_OP_DEQUANTIZE_LINEAR:
         return cpu_lower_scale_tensor(b);
@@ -1251,7 +1256,7 @@ lower(struct cpu_builder *b, const struct leat_node *node)
     const struct leat_node *waiting = first != LEAT_VALUE_NONE ? b->waiting[first] : NULL;
     const bool fused = node->fused_add != LEAT_VALUE_NONE || node->fused_activation != LEAT_ACTIVATION_NONE;
     const bool fusible = node->op->kind == LEAT_OP_CONV || node->op->kind == LEAT_OP_GEMM ||
-                         node->op->kind == LEAT_OP_MATMUL;
+                         node->op->kind == LEAT_OP_MATMUL || node->op->kind == LEAT_OP_MATMUL_INTEGER_TO_FLOAT;
 
     b->node = node;
     /* What is as large as it turns out to be in a run is for the reference functions. */

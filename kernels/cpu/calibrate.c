@@ -332,7 +332,8 @@ leat_graph_is_quantised(const struct leat_graph *graph)
         case LEAT_OP_QLINEAR_CONV:
         case LEAT_OP_QLINEAR_MATMUL:
         case LEAT_OP_CONV_INTEGER:
-        case LEAT_OP_MATMUL_INTEGER: return true;
+        case LEAT_OP_MATMUL_INTEGER:
+        case LEAT_OP_MATMUL_INTEGER_TO_FLOAT: return true;
         case LEAT_OP_QUANTIZE_LINEAR:
             if (!is_one_of(graph->inputs, graph->input_count, node->inputs[0]) &&
                 !is_one_of(graph->outputs, graph->output_count, node->outputs[0])) {

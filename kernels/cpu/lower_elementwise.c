@@ -202,7 +202,7 @@ lower_logarithm(struct cpu_builder *b)
     return status;
 }
 
-/* ---- Floats of 16 bits --------------------------------------------------------------------------------- */
+/* ---- Other types ---------------------------------------------------------------------------------------- */
 
 static void
 widen_part(const struct cpu_call *call, size_t begin, size_t end)

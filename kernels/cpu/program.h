@@ -350,7 +350,7 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_attention(struct cpu_builder *b);
 /* RNN, GRU and LSTM with constant weights. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_recurrent(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_unary(struct cpu_builder *b);
-/* Between floats of 16 and of 32 bits. */
+/* Between floats of 16 and of 32 bits, and i32 to f32. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_cast(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_binary(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_total(struct cpu_builder *b);
@@ -379,6 +379,8 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_slice(struct cpu_builder *b);
 /* QuantizeLinear, DequantizeLinear. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_scale_tensor(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_dynamic_quantise(struct cpu_builder *b);
+/* MatMulInteger with a constant matrix, and MatMulIntegerToFloat. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_integers(struct cpu_builder *b);
 /*
  * The node, a QLinearConv or QLinearMatMul, can be computed in whole numbers here: weights are constants in s8 about
  * 0, scales are constants, the processor caps no sums of their products, and none leaves 32 bits.

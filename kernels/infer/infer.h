@@ -57,6 +57,7 @@ LEAT_INFER_FUNCTION(lp_pool);
 LEAT_INFER_FUNCTION(lrn);
 LEAT_INFER_FUNCTION(matmul);
 LEAT_INFER_FUNCTION(matmul_integer);
+LEAT_INFER_FUNCTION(matmul_integer_to_float);
 LEAT_INFER_FUNCTION(max_unpool);
 LEAT_INFER_FUNCTION(mean_variance);
 LEAT_INFER_FUNCTION(mel_weights);

@@ -97,7 +97,10 @@ columns_of(const struct leat_value *b)
     return b->rank > 1 ? b->dims[b->rank - 1] : 1;
 }
 
-LEAT_INFER_FUNCTION(matmul_integer)
+/* a and b, and their zero points from input `zeros` on */
+static enum leat_status
+infer_integers(const struct leat_graph *graph, const struct leat_node *node, uint32_t zeros, struct leat_shape *outputs,
+               bool *mixes_items)
 {
     const struct leat_value *a = leat_node_input(graph, node, 0);
     const struct leat_value *b = leat_node_input(graph, node, 1);
@@ -107,12 +110,37 @@ LEAT_INFER_FUNCTION(matmul_integer)
         status = leat_infer_product(node, a, b, outputs, mixes_items);
     }
     if (status == LEAT_OK) {
-        status = leat_check_by_channel(graph, node, 2, 1u << a->dtype, rows_of(a));
+        status = leat_check_by_channel(graph, node, zeros, 1u << a->dtype, rows_of(a));
     }
     if (status == LEAT_OK) {
-        status = leat_check_by_channel(graph, node, 3, 1u << b->dtype, columns_of(b));
+        status = leat_check_by_channel(graph, node, zeros + 1, 1u << b->dtype, columns_of(b));
     }
+    return status;
+}
+
+LEAT_INFER_FUNCTION(matmul_integer)
+{
+    const enum leat_status status = infer_integers(graph, node, 2, outputs, mixes_items);
     outputs[0].dtype = LEAT_DTYPE_I32;
+    return status;
+}
+
+/* a and b, their scales, their zero points, and what is added to columns */
+LEAT_INFER_FUNCTION(matmul_integer_to_float)
+{
+    const int64_t columns = columns_of(leat_node_input(graph, node, 1));
+
+    enum leat_status status = infer_integers(graph, node, 4, outputs, mixes_items);
+    if (status == LEAT_OK) {
+        status = leat_check_scalar(graph, node, 2, LEAT_TYPE(F32));
+    }
+    if (status == LEAT_OK) {
+        status = leat_check_by_channel(graph, node, 3, LEAT_TYPE(F32), columns);
+    }
+    if (status == LEAT_OK) {
+        status = leat_check_vector(graph, node, 6, LEAT_TYPE(F32), columns);
+    }
+    outputs[0].dtype = LEAT_DTYPE_F32;
     return status;
 }
 

@@ -893,6 +893,7 @@ may_stay(const struct leat_node *node, uint32_t input, const struct leat_value *
     case LEAT_OP_CONV:
     case LEAT_OP_GEMM:
     case LEAT_OP_MATMUL:
+    case LEAT_OP_MATMUL_INTEGER:
         return input == 1;
     case LEAT_OP_GATHER:
         return input == 0 && value->mapping != own && leat_value_has_elements(value);

@@ -48,7 +48,8 @@ leat_pass_sole_producer(struct leat_graph *graph, const struct leat_pass_index *
     struct leat_node *node = &graph->nodes[index->producer[value]];
     LEAT_ASSERT(node->op != NULL);
     const enum leat_op_kind kind = node->op->kind;
-    return (kind == LEAT_OP_CONV || kind == LEAT_OP_GEMM || kind == LEAT_OP_MATMUL) &&
+    return (kind == LEAT_OP_CONV || kind == LEAT_OP_GEMM || kind == LEAT_OP_MATMUL ||
+            kind == LEAT_OP_MATMUL_INTEGER_TO_FLOAT) &&
                    node->fused_activation == LEAT_ACTIVATION_NONE
                ? node
                : NULL;

@@ -130,7 +130,7 @@ LEAT_PASS_FUNCTION(fuse_activation)
             continue;
         }
         struct leat_node *node = leat_pass_sole_producer(graph, &index, activation->inputs[0]);
-        if (!can_fuse(graph, node)) {
+        if (!can_fuse(graph, node) || node->op->kind == LEAT_OP_MATMUL_INTEGER_TO_FLOAT) { /* nobody would do it in registers */
             continue;
         }
         node->fused_activation = fused.kind;

@@ -21,6 +21,7 @@ LEAT_PASS_FUNCTION(remove_identities);
 LEAT_PASS_FUNCTION(shift_quantised);
 LEAT_PASS_FUNCTION(fuse_quantised);
 LEAT_PASS_FUNCTION(fold_dequantised);
+LEAT_PASS_FUNCTION(fuse_integers);
 LEAT_PASS_FUNCTION(fuse_layer_norm);
 LEAT_PASS_FUNCTION(fuse_gelu);
 LEAT_PASS_FUNCTION(fuse_swish);
@@ -45,7 +46,7 @@ LEAT_MUST_CHECK enum leat_status leat_pass_index_create(const struct leat_graph 
 void leat_pass_index_destroy(struct leat_pass_index *index);
 
 /*
- * The Conv, Gemm or MatMul node whose first output is `value`, when the value is read exactly once and
+ * The Conv, Gemm, MatMul or MatMulIntegerToFloat node whose first output is `value`, when the value is read exactly once and
  * nothing is fused onto the node that would have to happen before what comes next; NULL otherwise.
  */
 struct leat_node *leat_pass_sole_producer(struct leat_graph *graph, const struct leat_pass_index *index,

@@ -164,6 +164,23 @@ LEAT_REFERENCE_FUNCTION(matmul_integer)
     return LEAT_OK;
 }
 
+/* As Cast, Mul by the product of both scales, and Add make it, which all round. */
+static void
+store_f32(const struct leat_eval *eval, size_t i, size_t row, size_t column, int64_t sum)
+{
+    const float by = (float)scale(eval, 2, 0) * (float)scale(eval, 3, column);
+    const float y = (float)(int32_t)(uint32_t)(uint64_t)sum * by;
+
+    (void)row;
+    ((float *)leat_eval_out(eval, 0))[i] = leat_eval_input(eval, 6) != NULL ? y + ((const float *)leat_eval_in(eval, 6))[column] : y;
+}
+
+LEAT_REFERENCE_FUNCTION(matmul_integer_to_float)
+{
+    multiply(eval, &(struct product){0, 4, 1, 5, store_f32});
+    return LEAT_OK;
+}
+
 static void
 store_product(const struct leat_eval *eval, size_t i, size_t row, size_t column, int64_t sum)
 {

@@ -1913,6 +1913,20 @@ random_step(uint64_t *random, int step, const char *from, const char *to, const 
     }
 }
 
+/* x, quantised in each run, times weights of 6 columns, plus a bias. */
+static void
+add_dynamic(uint64_t *random, const char *to)
+{
+    (void)builder_node(&b, "DynamicQuantizeLinear", "x", "xi x_scale x_zero");
+    quantised_weights("wi", DIMS(6, 6), 1, random);
+    weights("bi", DIMS(6), random, false);
+    (void)builder_node(&b, "MatMulInteger", "xi wi_q x_zero wi_zero", "sums");
+    (void)builder_int(&b, builder_node(&b, "Cast", "sums", "floats"), "to", 1);
+    (void)builder_node(&b, "Mul", "x_scale wi_scale", "scales");
+    (void)builder_node(&b, "Mul", "floats scales", "scaled");
+    (void)builder_node(&b, "Add", "scaled bi", to);
+}
+
 static void
 random_model(uint64_t *random)
 {
@@ -1926,6 +1940,9 @@ random_model(uint64_t *random)
         quantised_weights("wq", DIMS(4, 4, 1, 1), 0, random);
         (void)builder_node(&b, "Conv", "xq wq", "cq");
         add_qdq("cq", ONNX_I8, 1.0f / 8, -5, "n0");
+        (void)snprintf(names[0], sizeof(names[0]), "n0");
+    } else if (leat_test_random(random) % 2 == 0) {
+        add_dynamic(random, "n0");
         (void)snprintf(names[0], sizeof(names[0]), "n0");
     }
     for (int i = 1; i <= steps; i++) {

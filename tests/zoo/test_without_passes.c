@@ -434,7 +434,7 @@ test_names(void)
 static bool
 is_for_others(const char *pass)
 {
-    return strstr(pass, "quantised") != NULL || strcmp(pass, "split-einsums") == 0;
+    return strstr(pass, "quantised") != NULL || strcmp(pass, "split-einsums") == 0 || strcmp(pass, "fuse-integers") == 0;
 }
 
 int
