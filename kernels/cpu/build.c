@@ -1212,6 +1212,8 @@ lower_as_kind(struct cpu_builder *b)
     case LEAT_OP_MATMUL_INTEGER:
     case LEAT_OP_MATMUL_INTEGER_TO_FLOAT:
         return cpu_lower_integers(b);
+    case LEAT_OP_CONV_INTEGER:
+        return cpu_lower_conv_integer(b);
 #endif
     case LEAT_OP_QUANTIZE_LINEAR:
     case LEAT_OP_DEQUANTIZE_LINEAR:

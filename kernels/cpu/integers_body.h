@@ -2,6 +2,7 @@
 /*
  * kernels/cpu/integers_body.h - what integers.h lists, in vectors of CPU_VECTOR_BITS. Included by one file for each width.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/align.h"
@@ -9,14 +10,24 @@
 #include "kernels/cpu/portion.h"
 #include "kernels/cpu/product.h"
 
+#ifndef INTEGERS_CAP_NOTHING
+#define INTEGERS_CAP_NOTHING 0 /* 1: with VNNI */
+#define INTEGERS_KERNEL      CPU_SIZED(cpu_integers)
+#endif
+
 #if CPU_VECTOR_BITS == 512
+#if INTEGERS_CAP_NOTHING
+#define INTS_TARGET __attribute__((target("avx512f,avx512bw,avx512vnni")))
+#else
 #define INTS_TARGET __attribute__((target("avx512f,avx512bw")))
+#endif
 #define INTS(op)    _mm512_##op
 #define LOAD(from)  _mm512_load_si512(from)
 #define LOADU(from) _mm512_loadu_si512(from)
 #define STORE(to, x)  _mm512_store_si512(to, x)
 #define STOREU(to, x) _mm512_storeu_si512(to, x)
 #define LOAD_BYTES(from) _mm256_loadu_si256((const __m256i *)(const void *)(from)) /* one for each number of 16 bits */
+#define LOAD_FEW(from) _mm_loadu_si128((const __m128i *)(const void *)(from)) /* of 32 */
 #define FLOATS_OF(x) _mm512_castsi512_ps(x)
 typedef __m512i ints;
 #else
@@ -27,6 +38,7 @@ typedef __m512i ints;
 #define STORE(to, x)  _mm256_store_si256((__m256i *)(void *)(to), x)
 #define STOREU(to, x) _mm256_storeu_si256((__m256i *)(void *)(to), x)
 #define LOAD_BYTES(from) _mm_loadu_si128((const __m128i *)(const void *)(from))
+#define LOAD_FEW(from) _mm_loadl_epi64((const __m128i *)(const void *)(from))
 #define FLOATS_OF(x) _mm256_castsi256_ps(x)
 typedef __m256i ints;
 #endif
@@ -64,17 +76,10 @@ width_of(int64_t inner, int64_t from)
 
 /* ---- Operands --------------------------------------------------------------------------------------- */
 
-static size_t
-packed_bytes(int64_t inner, int64_t columns)
-{
-    return (size_t)(panels_of(columns) * pairs_of(inner) * PAIRS);
-}
-
 static void
-pack(const uint8_t *b, bool b_signed, int64_t inner, int64_t columns, void *ret_packed)
+pack_wide(const uint8_t *b, bool b_signed, int64_t inner, int64_t columns, uint8_t *to)
 {
     const uint8_t flip = b_signed ? 0 : FLIP;
-    uint8_t *to = ret_packed;
 
     for (int64_t first = 0; first < columns; first += CPU_PANEL) {
         const int64_t count = columns - first < CPU_PANEL ? columns - first : CPU_PANEL;
@@ -221,6 +226,27 @@ add_products(const int16_t *rows, int64_t count, int64_t width, const int16_t *p
     }
 }
 
+/* Sums of rows first..first + count and the panels begin..end, one behind the other. */
+static void
+sum_panels(const struct cpu_integers *p, const int16_t *wide, const int8_t *packed, int64_t first, int64_t count, int64_t begin,
+           int64_t end, int32_t *ret_sums)
+{
+    _Alignas(64) int16_t panel[SLICE_BYTES / 2], zeros[PAIRS];
+
+    for (int64_t i = 0; i < p->inner; i += SLICE) {
+        const int64_t width = width_of(p->inner, i);
+        for (int64_t n = begin; n < end; n++) {
+            const int64_t column = n * CPU_PANEL, vectors = (p->columns - column + CPU_LANES - 1) / CPU_LANES;
+            find_zeros(p, column, zeros);
+            unpack(packed + (n * pairs_of(p->inner) + i / 2) * PAIRS, width / 2, zeros, panel);
+            add_products(wide + i * p->rows + first * width, count, width, panel, ret_sums + (n - begin) * count * CPU_PANEL,
+                         i == 0, vectors);
+        }
+    }
+}
+
+#include "kernels/cpu/integers_narrow.h"
+
 /* ---- Results ---------------------------------------------------------------------------------------- */
 
 /* Of rows first..first + count, the columns of the panel that begins at `column`. */
@@ -253,27 +279,55 @@ store_floats(const struct cpu_integers *p, const int32_t *sums, int64_t first, i
     }
 }
 
-/* Sums of rows first..first + count and the panels begin..end, one behind the other. */
-static void
-sum_panels(const struct cpu_integers *p, const int16_t *wide, const int8_t *packed, int64_t first, int64_t count, int64_t begin,
-           int64_t end, int32_t *ret_sums)
-{
-    _Alignas(64) int16_t panel[SLICE_BYTES / 2], zeros[PAIRS];
+/* ---- Both ways -------------------------------------------------------------------------------------- */
 
-    for (int64_t i = 0; i < p->inner; i += SLICE) {
-        const int64_t width = width_of(p->inner, i);
-        for (int64_t n = begin; n < end; n++) {
-            const int64_t column = n * CPU_PANEL, vectors = (p->columns - column + CPU_LANES - 1) / CPU_LANES;
-            find_zeros(p, column, zeros);
-            unpack(packed + (n * pairs_of(p->inner) + i / 2) * PAIRS, width / 2, zeros, panel);
-            add_products(wide + i * p->rows + first * width, count, width, panel, ret_sums + (n - begin) * count * CPU_PANEL,
-                         i == 0, vectors);
-        }
+/* A line that says whether they are narrow is in front of them. */
+static size_t
+packed_bytes(int64_t inner, int64_t columns)
+{
+    const size_t wide = 64 + (size_t)(panels_of(columns) * pairs_of(inner) * PAIRS);
+    size_t narrow;
+
+    (void)narrow_of(NULL, inner, columns, &narrow);
+    return wide > narrow ? wide : narrow;
+}
+
+static bool
+is_narrow(const void *packed)
+{
+    return *(const unsigned char *)packed != 0;
+}
+
+static void
+pack(const uint8_t *b, bool b_signed, int64_t inner, int64_t columns, void *ret_packed)
+{
+    const bool narrow = pack_narrow(b, b_signed, inner, columns, ret_packed);
+
+    *(unsigned char *)ret_packed = narrow;
+    if (!narrow) {
+        pack_wide(b, b_signed, inner, columns, (uint8_t *)ret_packed + 64);
+    }
+}
+
+static size_t
+scratch_bytes(int64_t rows, int64_t inner)
+{
+    const size_t wide = (size_t)(rows * pairs_of(inner)) * 2 * sizeof(int16_t), narrow = narrow_bytes(rows, inner);
+    return wide > narrow ? wide : narrow;
+}
+
+static void
+prepare(const struct cpu_integers *p, const uint8_t *a, const void *packed, int64_t begin, int64_t end, void *ret_scratch)
+{
+    if (is_narrow(packed)) {
+        copy_rows(p, a, begin, end, ret_scratch);
+    } else {
+        widen(p, a, begin, end, ret_scratch);
     }
 }
 
 static void
-multiply(const struct cpu_integers *p, const int16_t *wide, const void *packed, void *result, uint32_t member, uint32_t members)
+multiply(const struct cpu_integers *p, const void *scratch, const void *packed, void *result, uint32_t member, uint32_t members)
 {
     _Alignas(64) int32_t sums[TOGETHER * BLOCK_ROWS * CPU_PANEL];
     const struct cpu_portion share = cpu_portion_of(p->rows, panels_of(p->columns), member, members);
@@ -283,7 +337,11 @@ multiply(const struct cpu_integers *p, const int16_t *wide, const void *packed, 
         const int64_t first = share.first_row + rows * b / blocks, count = share.first_row + rows * (b + 1) / blocks - first;
         for (int64_t begin = share.first_vector, end; begin < share.last_vector; begin = end) {
             end = share.last_vector - begin < TOGETHER ? share.last_vector : begin + TOGETHER;
-            sum_panels(p, wide, packed, first, count, begin, end, sums);
+            if (is_narrow(packed)) {
+                sum_narrow_panels(p, scratch, packed, first, count, begin, end, sums);
+            } else {
+                sum_panels(p, scratch, (const int8_t *)packed + 64, first, count, begin, end, sums);
+            }
             for (int64_t n = begin; n < end; n++) {
                 const int32_t *from = sums + (n - begin) * count * CPU_PANEL;
                 if (p->a_scale != NULL) {
@@ -296,5 +354,150 @@ multiply(const struct cpu_integers *p, const int16_t *wide, const void *packed, 
     }
 }
 
-const struct cpu_integers_kernel CPU_SIZED(cpu_integers) = {
-    .packed_bytes = packed_bytes, .pack = pack, .widen = widen, .multiply = multiply, .panel = CPU_PANEL};
+/* ---- Windows ---------------------------------------------------------------------------------------- */
+
+/* Where a tap finds the pixels of a panel in a plane of the source. */
+struct places {
+    _Alignas(64) int32_t at[CPU_PANEL]; /* -1: outside, or there is no such pixel */
+    int64_t from;                       /* what is inside follows it, as far as a panel has pixels, in the plane; -1: it does not */
+};
+
+static int64_t
+volume_of(const int64_t sizes[LEAT_WINDOW_RANK])
+{
+    return sizes[0] * sizes[1] * sizes[2];
+}
+
+/* Of a tap of the pixels whose windows begin at begin[][pixel]. */
+static void
+find_places(const struct leat_window *w, int64_t begin[LEAT_WINDOW_RANK][CPU_PANEL], int64_t count, const int64_t *tap,
+            struct places *ret)
+{
+    bool found = false, together = true;
+
+    ret->from = 0;
+    for (int64_t j = 0; j < CPU_PANEL; j++) {
+        int64_t at = 0;
+        bool inside = j < count;
+        for (uint32_t d = 0; d < LEAT_WINDOW_RANK && inside; d++) {
+            const int64_t i = begin[d][j] + tap[d] * w->dilation[d];
+            inside = i >= 0 && i < w->in[d];
+            at = at * w->in[d] + i;
+        }
+        ret->at[j] = inside ? (int32_t)at : -1;
+        ret->from = inside && !found ? at - j : ret->from;
+        found = found || inside;
+        together = together && (!inside || at == ret->from + j);
+    }
+    if (!together || ret->from < 0 || ret->from + CPU_PANEL > volume_of(w->in)) {
+        ret->from = -1;
+    }
+}
+
+/* Of all taps, for the pixels from `first` on. */
+static void
+find_all_places(const struct leat_window *w, int64_t first, struct places *ret_places)
+{
+    const int64_t left = volume_of(w->out) - first, count = left < CPU_PANEL ? left : CPU_PANEL;
+    int64_t begin[LEAT_WINDOW_RANK][CPU_PANEL], tap[LEAT_WINDOW_RANK];
+
+    for (int64_t j = 0; j < count; j++) {
+        int64_t rest = first + j;
+        for (uint32_t d = LEAT_WINDOW_RANK; d-- > 0; rest /= w->out[d]) {
+            begin[d][j] = rest % w->out[d] * w->stride[d] - w->pad_begin[d];
+        }
+    }
+    for (tap[0] = 0; tap[0] < w->kernel[0]; tap[0]++) {
+        for (tap[1] = 0; tap[1] < w->kernel[1]; tap[1]++) {
+            for (tap[2] = 0; tap[2] < w->kernel[2]; tap[2]++) {
+                find_places(w, begin, count, tap, ret_places++);
+            }
+        }
+    }
+}
+
+/* The numbers of one channel under one tap, less the zero point: outside it is 0. */
+INTS_INLINE void
+take_pixels(const struct cpu_integers_conv *p, const uint8_t *plane, const struct places *places, int32_t *ret)
+{
+    if (places->from < 0) {
+        for (int j = 0; j < CPU_PANEL; j++) {
+            const uint8_t x = places->at[j] >= 0 ? plane[places->at[j]] : 0;
+            ret[j] = places->at[j] < 0 ? 0 : (p->source_signed ? (int8_t)x : x) - p->source_zero;
+        }
+        return;
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < CPU_VECTORS; v++) {
+        const __m128i bytes = LOAD_FEW(plane + places->from + v * CPU_LANES);
+        const ints numbers = p->source_signed ? INTS(cvtepi8_epi32)(bytes) : INTS(cvtepu8_epi32)(bytes);
+        const sums_of inside = (sums_of)LOAD(places->at + v * CPU_LANES) >= 0;
+        STORE(ret + v * CPU_LANES, (ints)((sums_of)INTS(sub_epi32)(numbers, INTS(set1_epi32)(p->source_zero)) & inside));
+    }
+}
+
+/* Rows begin..begin + width of a panel of pixels: a row is a channel under a tap. */
+INTS_TARGET static void
+take_panel(const struct cpu_integers_conv *p, const uint8_t *source, const struct places *places, int64_t begin, int64_t width,
+           int16_t *ret_panel)
+{
+    const int64_t plane = volume_of(p->window->in), inner = p->inputs * p->taps;
+    _Alignas(64) int32_t rows[2][CPU_PANEL];
+    int64_t channel = begin / p->taps, tap = begin % p->taps;
+
+    for (int64_t i = begin; i < begin + width; i += 2, ret_panel += PAIRS) {
+        for (int64_t odd = 0; odd < 2; odd++) {
+            if (i + odd == inner) {
+                memset(rows[odd], 0, sizeof(rows[odd]));
+                continue;
+            }
+            take_pixels(p, source + channel * plane, &places[tap], rows[odd]);
+            tap = tap + 1 < p->taps ? tap + 1 : 0;
+            channel += tap == 0;
+        }
+#pragma GCC unroll 4
+        for (int v = 0; v < CPU_VECTORS; v++) {
+            const sums_of low = (sums_of)LOAD(rows[0] + v * CPU_LANES), high = (sums_of)LOAD(rows[1] + v * CPU_LANES);
+            STORE(ret_panel + v * SHORTS, (ints)((low & UINT16_MAX) | (high << 16)));
+        }
+    }
+}
+
+/* All outputs of a group, for a panel of pixels. */
+static void
+convolve_panel(const struct cpu_integers_conv *p, const uint8_t *source, const int16_t *wide, int64_t first_output,
+               const struct places *places, int64_t first, int32_t *sums, int32_t *result)
+{
+    const int64_t pixels = volume_of(p->window->out), inner = p->inputs * p->taps;
+    const int64_t vectors = (pixels - first + CPU_LANES - 1) / CPU_LANES;
+    _Alignas(64) int16_t panel[SLICE_BYTES / 2];
+
+    for (int64_t i = 0; i < inner; i += SLICE) {
+        const int64_t width = width_of(inner, i);
+        take_panel(p, source, places, i, width, panel);
+        add_products(wide + i * p->outputs * p->groups + first_output * width, p->outputs, width, panel, sums, i == 0, vectors);
+    }
+    store_sums(&(struct cpu_integers){.columns = pixels}, sums, 0, p->outputs, first, result);
+}
+
+/* Groups of a panel follow each other: they have the same places. */
+static void
+convolve(const struct cpu_integers_conv *p, const uint8_t *source, const int16_t *wide, int32_t *sums, int32_t *result,
+         uint32_t member, uint32_t members)
+{
+    const int64_t pixels = volume_of(p->window->out), panels = panels_of(pixels), plane = volume_of(p->window->in);
+    const int64_t all = p->items * panels * p->groups, begin = all * member / members;
+    struct places places[CPU_INTEGERS_TAPS_MAX];
+
+    for (int64_t n = begin; n < all * (member + 1) / members; n++) {
+        const int64_t group = n % p->groups, first = n / p->groups % panels * CPU_PANEL, item = n / p->groups / panels;
+        if (n == begin || group == 0) {
+            find_all_places(p->window, first, places);
+        }
+        convolve_panel(p, source + (item * p->groups + group) * p->inputs * plane, wide, group * p->outputs, places, first, sums,
+                       result + (item * p->groups + group) * p->outputs * pixels);
+    }
+}
+
+const struct cpu_integers_kernel INTEGERS_KERNEL = {packed_bytes, pack,  scratch_bytes, prepare,
+                                                    multiply,     widen, convolve,      CPU_PANEL};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* MatMulInteger with a constant matrix, alone or with what makes floats of its sums. */
+/* MatMulInteger with a constant matrix, alone or with what makes floats of its sums, and ConvInteger. */
 #include "base/align.h"
 #include "kernels/cpu/integers.h"
 #include "kernels/cpu/isa.h"
@@ -7,7 +7,7 @@
 #include "kernels/op.h"
 #include "kernels/team.h"
 
-enum { A, PACKED, WIDE, RESULT, OTHERS, ARGS_MAX = OTHERS + 6 }; /* then those of places[], and the addend */
+enum { A, PACKED, SCRATCH, RESULT, OTHERS, ARGS_MAX = OTHERS + 6 }; /* then those of places[], and the addend */
 enum { TEAM_LEAST = 1 << 18 }; /* products that are worth a team */
 
 /* What a node may have beside its matrices: which of its inputs they are; 0: none. */
@@ -23,7 +23,10 @@ places_of(const struct leat_node *node)
 static const struct cpu_integers_kernel *
 kernel_here(void)
 {
-    return cpu_has_avx512() ? &cpu_integers_avx512 : &cpu_integers_avx2;
+    const uint32_t vnni = dnnl_cpu_isa_avx512_core_vnni;
+    return (dnnl_get_effective_cpu_isa() & vnni) == vnni ? &cpu_integers_vnni
+           : cpu_has_avx512()                            ? &cpu_integers_avx512
+                                                         : &cpu_integers_avx2;
 }
 
 /* Its sizes and types; the second operand is one matrix. */
@@ -89,11 +92,12 @@ run_member(void *context, uint32_t member, uint32_t size)
     if (member >= work->members) {
         return;
     }
-    kernel->widen(&work->p, pointers[A], rows * member / members, rows * (member + 1) / members, pointers[WIDE]);
+    kernel->prepare(&work->p, pointers[A], pointers[PACKED], rows * member / members, rows * (member + 1) / members,
+                    pointers[SCRATCH]);
     if (members > 1) {
         leat_team_barrier(work->call->team, work->members);
     }
-    kernel->multiply(&work->p, pointers[WIDE], pointers[PACKED], pointers[RESULT], member, work->members);
+    kernel->multiply(&work->p, pointers[SCRATCH], pointers[PACKED], pointers[RESULT], member, work->members);
 }
 
 static enum leat_status
@@ -134,7 +138,7 @@ runs_here(const struct cpu_builder *b)
             return false;
         }
     }
-    return cpu_vector_lanes() > 0 && w->data != NULL && count > 0 &&
+    return cpu_vector_lanes() > 0 && w->data != NULL && count > 0 && count <= INT32_MAX && /* places in it have 32 bits */
            leat_value_elements(leat_node_input(b->graph, b->node, 0)) > 0;
 }
 
@@ -158,7 +162,7 @@ cpu_lower_integers(struct cpu_builder *b)
         status = cpu_constant_packed(b, node->inputs[1], pack, bytes, &args[PACKED].tensor);
     }
     if (status == LEAT_OK) {
-        status = cpu_new_tensor(b, &none, (size_t)(p.rows * ((p.inner + 1) / 2)) * 2 * sizeof(int16_t), &args[WIDE].tensor);
+        status = cpu_new_tensor(b, &none, kernel_here()->scratch_bytes(p.rows, p.inner), &args[SCRATCH].tensor);
     }
     for (uint32_t i = 0; i < PLACES && status == LEAT_OK; i++) {
         if (places[i] != 0 && leat_node_input(b->graph, node, places[i]) != NULL) {
@@ -172,4 +176,141 @@ cpu_lower_integers(struct cpu_builder *b)
         status = cpu_plain_output(b, 0, &args[RESULT].tensor);
     }
     return status == LEAT_OK ? cpu_add_kernel(b, multiply, args, count, &step) : status;
+}
+
+/* ---- Convolutions ----------------------------------------------------------------------------------- */
+
+enum { SOURCE, WEIGHTS, WIDE, SUMS, IMAGES, ZEROS, CONV_ARGS = ZEROS + 2 }; /* then the source's zero point and the weights' */
+
+struct conv_work {
+    const struct cpu_call *call;
+    struct cpu_integers weights; /* rows are outputs of all groups */
+    struct cpu_integers_conv p;
+    struct leat_window window;
+    uint32_t members;
+};
+
+static int64_t
+taps_of(const struct leat_window *w)
+{
+    return w->kernel[0] * w->kernel[1] * w->kernel[2];
+}
+
+static size_t
+sums_bytes(int64_t outputs)
+{
+    return (size_t)(outputs * kernel_here()->panel) * sizeof(int32_t);
+}
+
+static enum leat_status
+describe_conv(const struct leat_graph *graph, const struct leat_node *node, struct conv_work *ret)
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0), *w = leat_node_input(graph, node, 1);
+    const int64_t groups = leat_node_int(node, "group", 1);
+
+    const enum leat_status status = leat_window_of(graph, node, &ret->window);
+    if (status == LEAT_OK) {
+        const int64_t taps = taps_of(&ret->window);
+        ret->weights = (struct cpu_integers){
+            .rows = w->dims[0], .inner = w->dims[1] * taps, .columns = 1, .a_signed = w->dtype == LEAT_DTYPE_I8};
+        ret->p = (struct cpu_integers_conv){.items = x->dims[0],
+                                            .groups = groups,
+                                            .inputs = w->dims[1],
+                                            .outputs = w->dims[0] / groups,
+                                            .taps = taps,
+                                            .window = &ret->window,
+                                            .source_signed = x->dtype == LEAT_DTYPE_I8};
+    }
+    return status;
+}
+
+static void
+run_conv_member(void *context, uint32_t member, uint32_t size)
+{
+    const struct conv_work *work = context;
+    const struct cpu_integers_kernel *kernel = kernel_here();
+    void *const *pointers = work->call->pointers;
+    const int64_t rows = work->weights.rows, members = work->members;
+
+    (void)size;
+    if (member >= work->members) {
+        return;
+    }
+    kernel->widen(&work->weights, pointers[WEIGHTS], rows * member / members, rows * (member + 1) / members, pointers[WIDE]);
+    if (members > 1) {
+        leat_team_barrier(work->call->team, work->members);
+    }
+    int32_t *sums = (int32_t *)(void *)((unsigned char *)pointers[SUMS] + member * sums_bytes(work->p.outputs));
+    kernel->convolve(&work->p, pointers[SOURCE], pointers[WIDE], sums, pointers[IMAGES], member, work->members);
+}
+
+static enum leat_status
+convolve(const struct cpu_call *call)
+{
+    const struct leat_graph *graph = call->program->graph;
+    const struct leat_node *node = call->step->node;
+    const struct leat_value *zero = leat_node_input(graph, node, 2), *zeros = leat_node_input(graph, node, 3);
+    const size_t results = leat_value_elements(leat_node_output(graph, node, 0));
+    struct conv_work work = {.call = call};
+
+    LEAT_MUST(describe_conv(graph, node, &work) == LEAT_OK);
+    if (zero != NULL) {
+        const uint8_t *of_source = call->pointers[ZEROS];
+        work.p.source_zero = work.p.source_signed ? (int8_t)of_source[0] : of_source[0];
+    }
+    if (zeros != NULL) {
+        work.weights.a_zeros = call->pointers[ZEROS + (zero != NULL)];
+        work.weights.a_zero_count = (int64_t)leat_value_elements(zeros);
+    }
+    work.members = results >= (size_t)(TEAM_LEAST / work.weights.inner) ? call->program->threads : 1;
+    if (work.members > 1) {
+        leat_team_run(call->team, run_conv_member, &work);
+    } else {
+        run_conv_member(&work, 0, 1);
+    }
+    return LEAT_OK;
+}
+
+/* Places in a plane have 32 bits. */
+static bool
+convolves_here(const struct leat_graph *graph, const struct leat_node *node, const struct conv_work *work)
+{
+    return cpu_vector_lanes() > 0 && work->p.taps <= CPU_INTEGERS_TAPS_MAX &&
+           leat_value_elements(leat_node_output(graph, node, 0)) > 0 && leat_value_elements(leat_node_input(graph, node, 1)) > 0 &&
+           leat_value_elements(leat_node_input(graph, node, 0)) <= INT32_MAX;
+}
+
+enum leat_status
+cpu_lower_conv_integer(struct cpu_builder *b)
+{
+    const struct leat_node *node = b->node;
+    const dnnl_memory_desc_t none = {.ndims = 0};
+    struct cpu_arg args[CONV_ARGS] = {{0, 0}};
+    struct conv_work work = {.call = NULL};
+    uint32_t count = ZEROS;
+    struct cpu_step *step;
+
+    enum leat_status status = describe_conv(b->graph, node, &work);
+    if (status == LEAT_OK && !convolves_here(b->graph, node, &work)) {
+        return LEAT_AGAIN;
+    }
+    for (uint32_t i = 0; i < 2 && status == LEAT_OK; i++) {
+        status = cpu_plain(b, node->inputs[i], &args[SOURCE + i].tensor);
+    }
+    if (status == LEAT_OK) {
+        const size_t bytes = (size_t)(work.weights.rows * ((work.weights.inner + 1) / 2)) * 2 * sizeof(int16_t);
+        status = cpu_new_tensor(b, &none, bytes, &args[WIDE].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_new_tensor(b, &none, b->program->threads * sums_bytes(work.p.outputs), &args[SUMS].tensor);
+    }
+    for (uint32_t i = 2; i < 4 && status == LEAT_OK; i++) {
+        if (leat_node_input(b->graph, node, i) != NULL) {
+            status = cpu_plain(b, node->inputs[i], &args[count++].tensor);
+        }
+    }
+    if (status == LEAT_OK) {
+        status = cpu_plain_output(b, 0, &args[IMAGES].tensor);
+    }
+    return status == LEAT_OK ? cpu_add_kernel(b, convolve, args, count, &step) : status;
 }

@@ -381,6 +381,7 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_scale_tensor(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_dynamic_quantise(struct cpu_builder *b);
 /* MatMulInteger with a constant matrix, and MatMulIntegerToFloat. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_integers(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_conv_integer(struct cpu_builder *b);
 /*
  * The node, a QLinearConv or QLinearMatMul, can be computed in whole numbers here: weights are constants in s8 about
  * 0, scales are constants, the processor caps no sums of their products, and none leaves 32 bits.

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     MatMulInteger with a constant matrix gives on the cpu backend, bit by bit, what it gives on the reference backend, of any
- *          numbers; so does what dynamic quantisation makes of a product, which passes make one node of, and so it does without
+ * Goal     ConvInteger, and MatMulInteger with a constant matrix, give on the cpu backend, bit by bit, what they give on the
+ *          reference backend, of any numbers; so does what dynamic quantisation makes of a product, which passes make one node of, and so it does without
  *          that pass.
  * Method   Random sizes that fill no vector, no panel and no pair, some of several slices, blocks and panels, with one thread and
- *          a team; u8 and s8 on both sides, zero points of all kinds, numbers from the ends of their ranges. Sums beyond 32 bits.
+ *          a team; u8 and s8 on both sides, zero points of all kinds, numbers from the ends of their ranges, weights that are
+ *          mostly small, as kernels have them that multiply 8 bits. Sums beyond 32 bits.
  *          Floats that are no numbers. Graphs of which a part is read elsewhere, or scaled otherwise, keep what they have.
  */
 #include <math.h>
@@ -15,7 +16,7 @@
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
-enum { ROUNDS = LEAT_TEST_ROUNDS(80), TEAM = 2, ONNX_U8 = 2, ONNX_I8 = 3 };
+enum { ROUNDS = LEAT_TEST_ROUNDS(120), TEAM = 2, ONNX_U8 = 2, ONNX_I8 = 3 };
 
 static uint64_t random_state;
 static struct builder b;
@@ -46,6 +47,20 @@ random_bytes(size_t count)
     return data;
 }
 
+/* Numbers about the middle of their range, as weights are, seldom one from its ends, alone or with others. */
+static void *
+random_weights(size_t count, int type)
+{
+    const int64_t largest = coin() ? INT8_MAX : between(20, 70);
+    int8_t *data = random_bytes(count);
+
+    for (size_t i = 0; i < count && largest < INT8_MAX; i++) { /* else they are any */
+        data[i] = (int8_t)(between(0, 999) == 0 ? data[i] : between(-largest, largest));
+        data[i] = (int8_t)(type == ONNX_U8 ? data[i] ^ INT8_MIN : data[i]);
+    }
+    return data;
+}
+
 static void
 random_floats(float *x, size_t count, float largest)
 {
@@ -61,7 +76,7 @@ add_bytes(const char *name, int type, const int64_t *dims, size_t rank)
     for (size_t d = 0; d < rank; d++) {
         count *= dims[d];
     }
-    void *bytes = random_bytes((size_t)count);
+    void *bytes = count > 1 ? random_weights((size_t)count, type) : random_bytes(1);
     (void)builder_constant(&b, name, type, bytes, dims, rank);
     free(bytes);
 }
@@ -234,6 +249,79 @@ test_wrapping(struct leat_team *team)
     free(most);
 }
 
+/* One pair of weights that 16 bits just hold times 255, or just do not; few enough for 8 bits to be multiplied. */
+static void
+test_pairs(struct leat_team *team)
+{
+    enum { INNER = 64, COLUMNS = 20 };
+    uint8_t most[INNER];
+
+    memset(most, UINT8_MAX, INNER);
+    for (int sum = 120; sum <= 140; sum++) {
+        int8_t weights[INNER * COLUMNS] = {0};
+        int8_t *pair = weights + between(0, INNER / 2 - 1) * 2 * COLUMNS + between(0, COLUMNS - 1);
+        const int sign = coin() ? 1 : -1, first = (int)between(sum - 127, 127);
+        pair[0] = (int8_t)(sign * first);
+        pair[COLUMNS] = (int8_t)(sign * (sum - first));
+        builder_init(&b, 13);
+        (void)builder_input(&b, "a", ONNX_U8, DIMS(1, INNER));
+        (void)builder_constant(&b, "w", ONNX_I8, weights, DIMS(INNER, COLUMNS));
+        (void)builder_node(&b, "MatMulInteger", "a w", "y");
+        builder_output(&b, "y");
+        struct leat_graph *graph = import_graph(&b);
+        expect_same(graph, &graph, 1, team, (const void *const[]){most});
+        leat_graph_destroy(graph);
+        builder_fini(&b);
+    }
+}
+
+/* ---- Convolutions ----------------------------------------------------------------------------------- */
+
+static void
+test_conv(struct leat_team *team)
+{
+    const int x_type = coin() ? ONNX_U8 : ONNX_I8, w_type = coin() ? ONNX_U8 : ONNX_I8;
+    const size_t rank = (size_t)between(1, 3);
+    const int64_t groups = between(0, 2) == 0 ? between(1, 4) : 1, inputs = between(1, between(0, 3) == 0 ? 90 : 9);
+    const int64_t outputs = between(1, between(0, 3) == 0 ? 40 : 7) * groups;
+    int64_t x_dims[5] = {between(1, 3), inputs * groups}, w_dims[5] = {outputs, inputs};
+    int64_t strides[3], dilations[3], pads[6], count = x_dims[0] * x_dims[1];
+    char list[64];
+
+    for (size_t d = 0; d < rank; d++) {
+        w_dims[2 + d] = between(1, 3);
+        strides[d] = between(0, 2) == 0 ? between(2, 3) : 1;
+        dilations[d] = between(1, 2);
+        pads[d] = between(0, 2);
+        pads[rank + d] = between(0, 2);
+        x_dims[2 + d] = (w_dims[2 + d] - 1) * dilations[d] + between(1, rank == 1 ? 60 : rank == 2 ? 20 : 5);
+        count *= x_dims[2 + d];
+    }
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", x_type, x_dims, rank + 2);
+    if (coin()) {
+        add_bytes("w", w_type, w_dims, rank + 2);
+    } else {
+        (void)builder_input(&b, "w", w_type, w_dims, rank + 2);
+    }
+    const char *zero = add_zero("x_zero", x_type, 1), *zeros = add_zero("w_zero", w_type, outputs);
+    (void)snprintf(list, sizeof(list), "x w %s %s", zero, zeros);
+    Onnx__NodeProto *node = builder_node(&b, "ConvInteger", list, "y");
+    builder_int(&b, node, "group", groups);
+    builder_ints(&b, node, "strides", strides, rank);
+    builder_ints(&b, node, "dilations", dilations, rank);
+    builder_ints(&b, node, "pads", pads, 2 * rank);
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    void *x = random_bytes((size_t)count), *w = random_bytes((size_t)(outputs * inputs * 27));
+    expect_same(graph, &graph, 1, team, (const void *const[]){x, w});
+    EXPECT(cpu_vector_lanes() == 0 || count_plain_loops(graph, LEAT_OP_CONV_INTEGER) == 0);
+    free(x);
+    free(w);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
 /* ---- Floats ----------------------------------------------------------------------------------------- */
 
 static void
@@ -397,10 +485,12 @@ main(void)
     random_state = leat_test_seed;
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     test_wrapping(team);
+    test_pairs(team);
     test_others(team);
     for (int round = 0; round < ROUNDS; round++) {
         test_sums(team);
         test_floats(team);
+        test_conv(team);
     }
     leat_team_destroy(team);
     return 0;
