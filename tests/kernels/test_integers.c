@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     ConvInteger, and MatMulInteger with a constant matrix, give on the cpu backend, bit by bit, what they give on the
- *          reference backend, of any numbers; so does what dynamic quantisation makes of a product, which passes make one node of, and so it does without
- *          that pass.
+ *          reference backend, of any numbers; so does what dynamic quantisation makes of a product, which passes make one
+ *          node of, and so it does without that pass.
  * Method   Random sizes that fill no vector, no panel and no pair, some of several slices, blocks and panels, with one thread and
  *          a team; u8 and s8 on both sides, zero points of all kinds, numbers from the ends of their ranges, weights that are
  *          mostly small, as kernels have them that multiply 8 bits. Sums beyond 32 bits.
@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cpu/integers.h"
 #include "kernels/cpu/isa.h"
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
@@ -322,6 +323,36 @@ test_conv(struct leat_team *team)
     builder_fini(&b);
 }
 
+#if defined(__x86_64__)
+/* Images that end with their memory, which the address sanitizer looks at: of a row of pixels, some panels and a part of one. */
+static void
+test_bounds(void)
+{
+    const struct cpu_integers_kernel *kernel = &cpu_integers_avx2;
+
+    for (int64_t pixels = 1; pixels <= 3 * kernel->panel && cpu_has_avx2(); pixels++) {
+        const struct leat_window window = {
+            .rank = 1, .in = {1, 1, pixels}, .out = {1, 1, pixels}, .kernel = {1, 1, 1}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}};
+        const struct cpu_integers_conv conv = {.items = 1, .groups = 1, .inputs = 1, .outputs = 1, .taps = 1, .window = &window};
+        const int16_t weight[2] = {3, 0};
+        int32_t *result = calloc((size_t)pixels, sizeof(*result));
+        int32_t *sums = aligned_alloc(64, (size_t)kernel->panel * sizeof(*sums));
+        uint8_t *source = malloc((size_t)pixels);
+        EXPECT(source != NULL && result != NULL && sums != NULL);
+        for (int64_t i = 0; i < pixels; i++) {
+            source[i] = (uint8_t)leat_test_random(&random_state);
+        }
+        kernel->convolve(&conv, source, weight, sums, result, 0, 1);
+        for (int64_t i = 0; i < pixels; i++) {
+            EXPECT(result[i] == 3 * source[i]);
+        }
+        free(source);
+        free(result);
+        free(sums);
+    }
+}
+#endif
+
 /* ---- Floats ----------------------------------------------------------------------------------------- */
 
 static void
@@ -486,6 +517,9 @@ main(void)
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     test_wrapping(team);
     test_pairs(team);
+#if defined(__x86_64__)
+    test_bounds();
+#endif
     test_others(team);
     for (int round = 0; round < ROUNDS; round++) {
         test_sums(team);
