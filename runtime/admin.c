@@ -127,11 +127,11 @@ describe_worker(struct leat_daemon *daemon, uint32_t index)
     } else {
         (void)strcpy(cpus, "any");
     }
-    return json_pack("{s:i, s:s, s:i, s:i, s:s, s:o, s:o, s:o, s:o}", "index", (int)index, "cpus", cpus, "node",
+    return json_pack("{s:i, s:s, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o}", "index", (int)index, "cpus", cpus, "node",
                      (int)daemon->options.workers[index].node, "class", (int)held.shape.worker_class, "class_name",
                      daemon->classes[held.shape.worker_class].name, "batches", counter(&worker->statistics.batches), "busy_ns",
-                     counter(&worker->statistics.busy_ns), "sleeps", counter(&worker->statistics.parks), "pauses",
-                     counter(&worker->statistics.pauses));
+                     counter(&worker->statistics.busy_ns), "offline_ns", counter(&worker->statistics.offline_ns), "sleeps",
+                     counter(&worker->statistics.parks), "pauses", counter(&worker->statistics.pauses));
 }
 
 static json_t *

@@ -995,7 +995,8 @@ hand_over(struct leat_dispatcher *dispatcher, struct leat_application *app, cons
         memcpy(cell->units, entry->units, sizeof(cell->units));
         cell->items_less_1 = entry->items_less_1;
         cell->ticket_low = entry->ticket_low;
-        cell->session = entry->session & 0x7fff; /* below LEAT_SESSIONS_MAX */
+        cell->session = entry->session & 0x3fff; /* below LEAT_SESSIONS_MAX */
+        cell->offline = entry->offline;
         cell->gives_way = gives_way;
         cell->slot = entry->slot;
         cell->variant = app->variants[selection.variant]->index;

@@ -329,6 +329,13 @@ take_batch(struct leat_worker_run *run, struct batch **ret_batch)
     return count;
 }
 
+/* One of the worker's statistics, of which it is the only writer. */
+static void
+bump(_Atomic uint64_t *statistic, uint64_t more)
+{
+    atomic_store_explicit(statistic, atomic_load_explicit(statistic, memory_order_relaxed) + more, memory_order_relaxed);
+}
+
 static void run_next(struct leat_worker_run *run);
 
 /* Something has come behind what gives way, and may pass it: in its shape alone, whose plan is under way. */
@@ -373,8 +380,7 @@ give_way(void *context)
         run->yields.paused_ns = before_ns + leat_clock_now(clock) - begin_ns;
     } while (may_pass(run));
     run->step.began_ns = begin_ns + run->yields.paused_ns - before_ns;
-    atomic_store_explicit(&worker->statistics.pauses,
-                          atomic_load_explicit(&worker->statistics.pauses, memory_order_relaxed) + 1, memory_order_relaxed);
+    bump(&worker->statistics.pauses, 1);
     leat_team_set_yield(run->team, give_way, run);
 }
 
@@ -437,14 +443,10 @@ run_batch(struct leat_worker_run *run, struct batch *batch, uint32_t count)
             report.step_permille = longest_step_permille(run, report.exec_ns);
         }
         report.items = items;
-        atomic_store_explicit(&worker->statistics.busy_ns,
-                              atomic_load_explicit(&worker->statistics.busy_ns, memory_order_relaxed) +
-                                  report.exec_ns,
-                              memory_order_relaxed);
+        bump(&worker->statistics.busy_ns, report.exec_ns);
+        bump(&worker->statistics.offline_ns, batch->queries[0].offline ? report.exec_ns : 0);
     }
-    atomic_store_explicit(&worker->statistics.batches,
-                          atomic_load_explicit(&worker->statistics.batches, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    bump(&worker->statistics.batches, 1);
     report_done(run, &report);
 }
 
@@ -569,9 +571,7 @@ park(struct leat_worker_run *run)
     const uint64_t before_ns = leat_clock_now(clock);
     leat_bell_futex_sleep(&worker->bell, false, UINT64_MAX);
     leat_bell_withdraw(&worker->bell);
-    atomic_store_explicit(&worker->statistics.parks,
-                          atomic_load_explicit(&worker->statistics.parks, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    bump(&worker->statistics.parks, 1);
     const uint64_t slept_ns = leat_clock_now(clock) - before_ns;
     const uint64_t ceiling_ns = atomic_load_explicit(&worker->options.tables->spin_ns, memory_order_relaxed);
     if (slept_ns < 2 * ceiling_ns) {

@@ -50,7 +50,8 @@ struct leat_work_cell {
     uint32_t units[LEAT_WIRE_UNITS]; /* as the request has them */
     uint32_t ticket_low;
     uint16_t items_less_1;
-    uint16_t session : 15;
+    uint16_t session : 14;
+    uint16_t offline : 1;         /* as all of its batch */
     uint16_t gives_way : 1;       /* the batch; meaningful in its first cell */
     uint16_t slot;
     uint16_t variant;             /* in the daemon's table */
@@ -154,6 +155,7 @@ struct leat_worker {
     struct { /* W: worker; R: anyone, for statistics only */
         _Alignas(LEAT_ISOLATE) _Atomic uint64_t batches;
         _Atomic uint64_t busy_ns;
+        _Atomic uint64_t offline_ns; /* of that, with batches of offline queries */
         _Atomic uint64_t parks;
         _Atomic uint64_t pauses; /* of what gave way */
     } statistics;

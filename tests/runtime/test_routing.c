@@ -996,6 +996,8 @@ test_time_that_is_left_is_not_asked_for(void)
         steps_round(1000);
         EXPECT(steps_answer(q, &answer) && answer.outcome == LEAT_OUTCOME_OK && answer.exec_ns >= 1000000);
         EXPECT(atomic_load_explicit(&steps.app.counters.busy_ns, memory_order_relaxed) / 1000000 == 1);
+        EXPECT(atomic_load_explicit(&steps.workers[0]->statistics.offline_ns, memory_order_relaxed) ==
+               (q == 2 ? answer.exec_ns : 0));
     }
     steps_stop();
 }

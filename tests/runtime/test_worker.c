@@ -70,6 +70,7 @@ submit_items(struct leat_worker *worker, uint32_t items)
     cell->deadline_ns = LEAT_NO_DEADLINE;
     cell->items_less_1 = (uint16_t)(items - 1);
     cell->gives_way = items > 1;
+    cell->offline = items > 1;
     cell->session = 0;
     cell->slot = 0;
     cell->variant = variant.index;
@@ -270,6 +271,7 @@ test_yielding(void)
     EXPECT(first.start_ns + first.exec_ns + first.paused_ns <= leat_clock_now(&tables.clock));
     busy_ns = atomic_load_explicit(&worker->statistics.busy_ns, memory_order_relaxed);
     EXPECT(busy_ns == first.exec_ns + others_ns); /* the report came behind it */
+    EXPECT(atomic_load_explicit(&worker->statistics.offline_ns, memory_order_relaxed) == first.exec_ns);
     const uint64_t pauses = atomic_load_explicit(&worker->statistics.pauses, memory_order_relaxed);
     EXPECT(pauses >= 1 && pauses <= 100);
 

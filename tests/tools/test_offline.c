@@ -561,6 +561,16 @@ counter_of(struct leat_session *session, const char *application, const char *ke
     return value;
 }
 
+/* The only one. */
+static uint64_t
+time_of_worker(struct leat_session *session, const char *name)
+{
+    json_t *status = leatd_request(session, "{\"op\":\"status\"}");
+    const uint64_t value = leatd_number(json_array_get(json_object_get(status, "workers"), 0), name);
+    json_decref(status);
+    return value;
+}
+
 enum { UNDER_WAY_MAX = 16 };
 
 /* Online queries, some always under way, from a thread of their own. */
@@ -629,6 +639,7 @@ test_throttling(void)
     struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
     await_answers(&load, 5);
     const uint64_t before = counter_of(session, "copy", "accepted");
+    const uint64_t busy_ns = time_of_worker(session, "busy_ns"), offline_ns = time_of_worker(session, "offline_ns");
     EXPECT(submit("copy", "held", "held-out") == 0);
     const uint64_t id = printed_id();
     (void)snprintf(text, sizeof(text), "{\"op\":\"offline-show\",\"id\":%llu}", (unsigned long long)id);
@@ -643,10 +654,12 @@ test_throttling(void)
     EXPECT(run("resume", id, NULL, NULL) == 3);
     expect_refusal(3, "goes on by itself");
     EXPECT(counter_of(session, "copy", "accepted") == before);
+    EXPECT(time_of_worker(session, "busy_ns") > busy_ns && time_of_worker(session, "offline_ns") == offline_ns);
     load.stop = true;
     EXPECT(pthread_join(load.thread, NULL) == 0);
     EXPECT(run("show", id, "--wait", NULL) == 0);
     expect_answers("held-out", COUNT, 0);
+    EXPECT(time_of_worker(session, "offline_ns") > offline_ns);
     leat_close(session);
 }
 

@@ -198,11 +198,11 @@ print_status(const json_t *status)
                  number_of(instances, "active"), number_of(instances, "overloaded"), number_of(instances, "interfered"),
                  number_of(instances, "loading"), number_of(instances, "inactive"));
     print_decisions(json_object_get(dispatcher, "decision_ns"));
-    (void)printf("%-7s %-14s %-16s %10s %9s %9s\n", "worker", "class", "cpus", "batches", "busy", "slept");
+    (void)printf("%-7s %-14s %-16s %10s %9s %9s %9s\n", "worker", "class", "cpus", "batches", "busy", "offline", "slept");
     json_array_foreach(json_object_get(status, "workers"), i, row) {
-        (void)printf("%-7lld %-14s %-16s %10lld %8.1fs %9lld\n", number_of(row, "index"), text_of(row, "class_name"),
+        (void)printf("%-7lld %-14s %-16s %10lld %8.1fs %8.1fs %9lld\n", number_of(row, "index"), text_of(row, "class_name"),
                      text_of(row, "cpus"), number_of(row, "batches"), (double)number_of(row, "busy_ns") / 1e9,
-                     number_of(row, "sleeps"));
+                     (double)number_of(row, "offline_ns") / 1e9, number_of(row, "sleeps"));
     }
     (void)printf("\n%-24s %-14s %-9s %10s %10s %9s %9s %9s %9s %8s\n", "application", "router", "selector", "accepted",
                  "ok", "rejected", "expired", "cancelled", "failed", "waiting");
