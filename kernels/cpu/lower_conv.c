@@ -36,6 +36,9 @@ enum {
     POINT_WEIGHTS_BYTES = 512 << 10, /* of 1x1 convolutions, and with AVX-512 of products */
     WINDOW_WEIGHTS_BYTES = 2 << 20,
     DIRECT_LEAST = 32 << 10, /* multiplications for each member of a team: fewer are not worth waking it */
+    PART_PRODUCTS = 16 << 20, /* multiplications of a part that nobody passes, and the weights that it reads */
+    PART_BYTES = 4 << 20,
+    PARTS_MOST = 256,
     TAPS_MAX = 64, /* pixels of a window: the table of them grows with it */
     IMAGE_TERMS_MAX = 32, /* of a result, in convolutions of planes: with more, converting them first costs little */
     HALF_ROWS_MOST = 256, /* of a product with AVX2: of more, oneDNN packs blocks for its caches, and is faster at times */
@@ -169,6 +172,7 @@ struct work {
     const struct cpu_call *call;
     void (*run)(const struct work *work, uint32_t member);
     uint32_t members, most; /* at most, 0: as many as the program has threads */
+    uint32_t parts;         /* of a convolution that may pause */
     struct cpu_depthwise depthwise;
     struct cpu_direct direct;
     struct cpu_expand expand;
@@ -182,12 +186,34 @@ bias_of(const struct cpu_call *call)
     return call->step->arg_count > BIAS ? call->pointers[BIAS] : NULL;
 }
 
+/* One member alone computes, and the worker has something to do in between. */
+static bool
+may_pause(const struct work *work)
+{
+    return work->members == 1 && leat_team_yields(work->call->team);
+}
+
+static void
+give_way(void *context)
+{
+    const struct cpu_call *call = context;
+    cpu_give_way(call->program, call->team);
+}
+
 static void
 run_direct(const struct work *work, uint32_t member)
 {
     void *const *p = work->call->pointers;
     unsigned char *scratch = (unsigned char *)p[SCRATCH] + member * cpu_direct_scratch_bytes(&work->direct);
-    cpu_direct_run(&work->direct, p[SOURCE], p[WEIGHTS], bias_of(work->call), p[RESULT], scratch, member, work->members);
+    /* As if for so many members, one after the other. */
+    const uint32_t parts = may_pause(work) ? work->parts : 1;
+    for (uint32_t part = 0; part < parts; part++) {
+        if (part > 0) {
+            cpu_give_way(work->call->program, work->call->team);
+        }
+        cpu_direct_run(&work->direct, p[SOURCE], p[WEIGHTS], bias_of(work->call), p[RESULT], scratch, member + part,
+                       work->members * parts);
+    }
 }
 
 static void
@@ -222,8 +248,9 @@ run_winograd(const struct work *work, uint32_t member)
 {
     void *const *p = work->call->pointers;
     unsigned char *scratch = (unsigned char *)p[SCRATCH] + member * cpu_winograd_scratch_bytes(&work->winograd);
+    const struct cpu_pause pause = {give_way, (void *)(uintptr_t)work->call};
     cpu_winograd_run(&work->winograd, p[SOURCE], p[WEIGHTS], bias_of(work->call), p[RESULT], (float *)(void *)scratch,
-                     member, work->members);
+                     member, work->members, may_pause(work) ? &pause : NULL);
 }
 
 /* args: SOURCE, RESULT, WEIGHTS of the windows, SCRATCH, weights of the points, then biases of both where they are. */
@@ -280,15 +307,25 @@ dims_of(const struct cpu_call *call, uint32_t arg)
     return md_of(call, arg)->dims;
 }
 
+/* Each takes about half a millisecond, by what it multiplies or by what it reads. */
+static uint32_t
+parts_of(int64_t products, size_t weights_bytes)
+{
+    const int64_t by_products = products / PART_PRODUCTS, by_bytes = (int64_t)(weights_bytes / PART_BYTES);
+    const int64_t parts = by_products > by_bytes ? by_products : by_bytes;
+    return parts < 1 ? 1 : parts < PARTS_MOST ? (uint32_t)parts : PARTS_MOST;
+}
+
 static enum leat_status
 direct(const struct cpu_call *call)
 {
     struct work work = {.run = run_direct};
     work.direct = direct_of(call->step->node, dims_of(call, SOURCE), dims_of(call, RESULT), call->step->dims);
     const struct cpu_direct *d = &work.direct;
-    const int64_t members = d->items * d->out_height * d->out_width * d->outputs * d->inputs * d->kernel_down * d->kernel_across /
-                            DIRECT_LEAST;
+    const int64_t products = d->items * d->out_height * d->out_width * d->outputs * d->inputs * d->kernel_down * d->kernel_across;
+    const int64_t members = products / DIRECT_LEAST;
     work.most = members < 1 ? 1 : members < UINT32_MAX ? (uint32_t)members : UINT32_MAX;
+    work.parts = parts_of(products, cpu_direct_weights_bytes(d));
     run(call, &work);
     return LEAT_OK;
 }

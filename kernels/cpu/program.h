@@ -462,6 +462,9 @@ void cpu_share(const struct cpu_call *call, void (*part)(const struct cpu_call *
 bool cpu_share_checked(const struct cpu_call *call, bool (*part)(const struct cpu_call *call, size_t begin, size_t end),
                        size_t count, size_t least);
 
+/* Inside a run, of the leader while no other member is at work: another run may take place on this thread, of other scratch. */
+void cpu_give_way(const struct cpu_program *program, struct leat_team *team);
+
 struct cpu_run;
 LEAT_MUST_CHECK enum leat_status cpu_run_create(const struct cpu_program *program, dnnl_engine_t engine,
                                                 struct cpu_run **ret_run);

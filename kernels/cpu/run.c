@@ -313,14 +313,14 @@ cpu_run_step(struct cpu_run *run, uint32_t s, struct leat_team *team)
     return step->kernel(&call);
 }
 
-/* Another run may take place on this thread: it is to find the thread as a run finds it. */
-static void
-give_way(const struct cpu_run *run, struct leat_team *team)
+/* That run is to find the thread as a run finds it. */
+void
+cpu_give_way(const struct cpu_program *program, struct leat_team *team)
 {
     leat_cxx_heap_leave();
     leat_openmp_leave();
     leat_team_yield(team);
-    leat_openmp_enter(team, run->program->threads);
+    leat_openmp_enter(team, program->threads);
     leat_cxx_heap_enter();
 }
 
@@ -331,7 +331,7 @@ cpu_run_execute(struct cpu_run *run, struct leat_team *team)
         const struct cpu_step *step = &run->program->steps[s];
         enum leat_status status;
         if (LEAT_UNLIKELY(leat_team_yields(team))) {
-            give_way(run, team);
+            cpu_give_way(run->program, team);
         }
         if (step->together > 0) {
             const struct cpu_call first = call_of(run, step, team);

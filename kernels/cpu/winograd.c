@@ -74,7 +74,7 @@ cpu_winograd_scratch_bytes(const struct cpu_winograd *conv)
 
 void
 cpu_winograd_run(const struct cpu_winograd *conv, const float *source, const float *packed, const float *bias,
-                 float *result, float *scratch, uint32_t member, uint32_t members)
+                 float *result, float *scratch, uint32_t member, uint32_t members, const struct cpu_pause *pause)
 {
     const struct cpu_winograd_blocking b = blocking_of(conv);
     const int64_t begin = b.tiles * member / members, end = b.tiles * (member + 1) / members;
@@ -102,6 +102,9 @@ cpu_winograd_run(const struct cpu_winograd *conv, const float *source, const flo
                 }
             }
             stages->scatter(conv, &b, products, bias, group * GROUP, first, count, result, sink);
+            if (pause != NULL && (group + 1 < groups || first + b.block < end)) {
+                pause->call(pause->context);
+            }
         }
     }
 }

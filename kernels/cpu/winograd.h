@@ -35,8 +35,15 @@ void cpu_winograd_pack(const float *weights, int64_t inputs, int64_t outputs, fl
 
 /* Of one member. */
 size_t cpu_winograd_scratch_bytes(const struct cpu_winograd *conv);
-/* All pointers but bias have 64-byte alignment. */
+
+/* Called now and then while a step runs; what else runs meanwhile uses other memory. */
+struct cpu_pause {
+    void (*call)(void *context);
+    void *context;
+};
+
+/* All pointers but bias and pause have 64-byte alignment. `pause` may be NULL. */
 void cpu_winograd_run(const struct cpu_winograd *conv, const float *source, const float *packed, const float *bias,
-                      float *result, float *scratch, uint32_t member, uint32_t members);
+                      float *result, float *scratch, uint32_t member, uint32_t members, const struct cpu_pause *pause);
 
 #endif /* LEAT_KERNELS_CPU_WINOGRAD_H */

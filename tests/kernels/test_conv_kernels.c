@@ -27,6 +27,7 @@
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/whole_image.h"
 #include "kernels/cpu/winograd.h"
+#include "kernels/cpu/winograd_stages.h"
 #include "kernels/graph.h"
 #include "kernels/op.h"
 #include "kernels/reference/reference.h"
@@ -152,6 +153,13 @@ check(const struct cpu_direct *c, const float *source, const float *weights, con
 }
 
 static void
+count_pause(void *context)
+{
+    int64_t *pauses = context;
+    (*pauses)++;
+}
+
+static void
 run_winograd(const struct cpu_direct *c, const struct kernel *kernel, const float *source, const float *packed,
              const float *bias, uint32_t members, float *result)
 {
@@ -168,7 +176,11 @@ run_winograd(const struct cpu_direct *c, const struct kernel *kernel, const floa
         block_channels(result, c->items, c->out_height * c->out_width, c->outputs, cpu_vector_lanes(), false, y);
     }
     for (uint32_t m = members; m-- > 0;) { /* in turn: they share nothing */
-        cpu_winograd_run(&w, x, packed, bias, y, scratch, m, members);
+        int64_t pauses = 0;
+        const struct cpu_pause pause = {count_pause, &pauses};
+        cpu_winograd_run(&w, x, packed, bias, y, scratch, m, members, members == 1 ? &pause : NULL);
+        /* Between any two groups of channels of each block of tiles. */
+        EXPECT(members > 1 || (pauses + 1) % ((c->outputs + CPU_WINOGRAD_GROUP - 1) / CPU_WINOGRAD_GROUP) == 0);
     }
     memcpy(result, y, (size_t)results * sizeof(*y));
     if (kernel->blocked) {

@@ -523,12 +523,12 @@ pass(void *context)
 /*
  * Between any steps, and between all of them where there are not many: nothing of it shows in the answer, and nothing is
  * allocated or locked. Of many, after about PAUSES steps drawn anew for each network, or all of them with `tools/check --long`;
- * with the thread sanitizer fewer: it is always the same that threads hand over.
+ * with the thread sanitizer fewer: it is always the same that threads hand over. Returns in how many places a run paused.
  */
-static void
+static uint32_t
 test_pauses(const struct network *network, struct leat_model *model, struct leat_team *team)
 {
-    static const uint32_t team_sizes[] = {TEAM};
+    const uint32_t team_sizes[] = {leat_team_size(team)};
     const struct leat_plan_options options = {.items = ITEMS, .team_sizes = team_sizes, .team_size_count = 1, .runs = 2};
     const uint32_t whole = ITEMS;
     unsigned char *expected[LEAT_TENSORS_MAX] = {NULL}, *paused[LEAT_TENSORS_MAX] = {NULL};
@@ -550,7 +550,8 @@ test_pauses(const struct network *network, struct leat_model *model, struct leat
                               .random = leat_test_seed};
     leat_team_set_yield(team, pass, &passing);
     EXPECT(run(&leat_backend_cpu, plan, network, &whole, 1, scratch, team, paused) == LEAT_OK);
-    passing.one_in = PAUSES_ALL ? 1 : 1 + passing.yields / PAUSES;
+    const uint32_t places = passing.yields;
+    passing.one_in = PAUSES_ALL ? 1 : 1 + places / PAUSES;
     for (uint32_t round = 0; round < 2; round++) {
         const uint32_t yields = passing.yields, passed = passing.passed;
 #ifdef COUNT_ALLOCATIONS
@@ -560,7 +561,7 @@ test_pauses(const struct network *network, struct leat_model *model, struct leat
         EXPECT(run(&leat_backend_cpu, plan, network, &whole, 1, scratch, team, paused) == LEAT_OK);
         leat_team_set_yield(team, NULL, NULL);
 #ifdef COUNT_ALLOCATIONS
-        EXPECT(round == 0 || (allocations == before && locks == locks_before) || may_allocate(network, ITEMS, TEAM));
+        EXPECT(round == 0 || (allocations == before && locks == locks_before) || may_allocate(network, ITEMS, leat_team_size(team)));
 #endif
         EXPECT(passing.yields > yields && (passing.one_in > 1 || passing.passed - passed == passing.yields - yields));
         passing.one_in *= 3;
@@ -575,6 +576,7 @@ test_pauses(const struct network *network, struct leat_model *model, struct leat
     free_outputs(network, paused);
     free_outputs(network, others);
     leat_backend_cpu.plan_destroy(plan);
+    return places;
 }
 
 /* ---- Several workers, one plan ---------------------------------------------------------------------- */
@@ -704,6 +706,57 @@ compare_backends(struct builder *b, const char *name, bool exact, uint64_t *rand
         compare(&n, ITEMS, answers);
     }
     free(answers[1]);
+    destroy_network(&n);
+}
+
+/* A product whose weights are eight times as many as are read at once: a single member pauses seven times inside it. */
+static void
+test_pauses_inside(struct leat_team *lone)
+{
+    enum { INNER = 2048, COLUMNS = 4096, PARTS = 8 };
+    const uint32_t whole = ITEMS;
+    uint64_t random = leat_test_seed;
+    struct network n = {.name = "product"};
+    struct leat_inspection *inspection;
+    struct leat_inspection_step step;
+    struct leat_model *model;
+    struct leat_plan *plan;
+    struct builder b;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, INNER));
+    float *weights = builder_alloc(&b, (size_t)INNER * COLUMNS * sizeof(*weights));
+    for (size_t w = 0; w < (size_t)INNER * COLUMNS; w++) {
+        weights[w] = (float)(leat_test_random(&random) % 2001) / 1000 - 1;
+    }
+    (void)builder_constant(&b, "w", 1, weights, DIMS(INNER, COLUMNS));
+    (void)builder_node(&b, "MatMul", "x w", "y");
+    builder_output(&b, "y");
+    EXPECT(builder_import(&b, &n.graph) == LEAT_OK);
+    builder_fini(&b);
+    n.source = (struct leat_model_source){.graph = n.graph, .infos = n.infos};
+    EXPECT(leat_graph_signature(n.graph, n.infos, &n.source.input_count, &n.source.output_count) == LEAT_OK);
+    n.inputs[0] = aligned(ITEMS * n.infos[0].item_bytes);
+    n.expected[1] = aligned(ITEMS * n.infos[1].item_bytes);
+    fill(&n.infos[0], ROWS, n.inputs[0], &random);
+    EXPECT(leat_backend_reference.model_load(&n.source, &model) == LEAT_OK);
+    EXPECT(leat_backend_reference.plan_build(model, &(struct leat_plan_options){.items = ITEMS}, &plan) == LEAT_OK);
+    void *scratch = aligned(leat_backend_reference.plan_scratch_bytes(plan));
+    EXPECT(run(&leat_backend_reference, plan, &n, &whole, 1, scratch, NULL, n.expected) == LEAT_OK);
+    free(scratch);
+    leat_backend_reference.plan_destroy(plan);
+    leat_backend_reference.model_destroy(model);
+    EXPECT(leat_inspection_create(n.graph, LEAT_PRECISION_F32, ITEMS, 1, &inspection) == LEAT_OK);
+    const uint32_t steps = leat_inspection_step_count(inspection);
+    bool ours = false;
+    for (uint32_t s = 0; s < steps; s++) {
+        leat_inspection_step(inspection, s, &step);
+        ours = ours || strcmp(step.kernel, "leat") == 0;
+    }
+    leat_inspection_destroy(inspection);
+    EXPECT(leat_backend_cpu.model_load(&n.source, &model) == LEAT_OK);
+    EXPECT(test_pauses(&n, model, lone) == steps + (ours ? PARTS - 1 : 0));
+    leat_backend_cpu.model_destroy(model);
     destroy_network(&n);
 }
 
@@ -843,7 +896,7 @@ test_placement(void)
 /* ---- Precisions ------------------------------------------------------------------------------------- */
 
 static void
-test_network(struct network *network, struct leat_team *team)
+test_network(struct network *network, struct leat_team *team, struct leat_team *lone)
 {
     const uint32_t precisions = leat_backend_precisions(&leat_backend_cpu);
     const uint32_t t = network->source.input_count, whole = ITEMS; /* t: the first output */
@@ -861,7 +914,8 @@ test_network(struct network *network, struct leat_team *team)
         EXPECT(leat_backend_cpu.model_load(&network->source, &model) == LEAT_OK);
         test_plans(network, model, team);
         test_resizes(network, model);
-        test_pauses(network, model, team);
+        (void)test_pauses(network, model, team);
+        (void)test_pauses(network, model, lone);
         test_workers(network, model);
         EXPECT(leat_backend_cpu.plan_build(model, &options, &plan) == LEAT_OK);
         void *scratch = aligned(leat_backend_cpu.plan_scratch_bytes(plan));
@@ -897,7 +951,7 @@ int
 main(int argc, char **argv)
 {
     const bool sequences = argc == 2 && strcmp(argv[1], "sequences") == 0;
-    struct leat_team *team;
+    struct leat_team *team, *lone;
     size_t networks = 0;
 
     leat_test_init();
@@ -912,17 +966,22 @@ main(int argc, char **argv)
         test_precision_names();
     }
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = spin_ns()}, &team) == LEAT_OK);
+    EXPECT(leat_team_create(&(struct leat_team_options){.size = 1}, &lone) == LEAT_OK);
+    if (!sequences) {
+        test_pauses_inside(lone);
+    }
     for (size_t i = 0; i < zoo_model_count; i++) {
         struct network network;
         if (make_network(&zoo_models[i], sequences, &network)) {
             networks++;
-            test_network(&network, team);
+            test_network(&network, team, lone);
             destroy_network(&network);
         }
     }
     EXPECT(networks >= (sequences ? 9 : 22));
     EXPECT((leat_backend_precisions(&leat_backend_cpu) & LEAT_PRECISION_BIT(LEAT_PRECISION_INT8)) == 0 ||
            quantised + 3 >= networks); /* recurrent ones have nothing between the first and the last */
+    leat_team_destroy(lone);
     leat_team_destroy(team);
     return 0;
 }

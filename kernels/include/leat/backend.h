@@ -14,9 +14,9 @@
  *            plan_run may be called at the same time by as many workers as the plan was built for, each
  *            with its own scratch and team. A backend starts no threads of its own that are busy between runs: workers
  *            have cores to themselves.
- * Pauses     A backend that says `yields` calls team_yield between the steps of a run, on the thread that called plan_run and
- *            with no member of the team at work. There the worker may run something more urgent, of the same plan too, with
- *            the same team and other scratch, and then goes on. Who does not yield is not paused.
+ * Pauses     A backend that says `yields` calls team_yield between the steps of a run, and inside long ones if it likes, on the
+ *            thread that called plan_run and with no member of the team at work. There the worker may run something more urgent,
+ *            of the same plan too, with the same team and other scratch, and then goes on. Who does not yield is not paused.
  * Sequences  A model may have one dimension beside the batch that says how long a sequence is, and a query may use only its
  *            first `length` positions. Tensors in a segment have the signature's shape whatever the length is. What an input
  *            has behind the length is not read and counts as zeros, in an output it is written as zeros: so an answer depends
