@@ -4,7 +4,8 @@
  *          cpu backend what the reference backend makes of the model as it was.
  * Method   Random shapes of x w + bias + side, with constant or computed w, an activation of one node or of many, and
  *          the layer norm of it; passes on and off, alone and with a team. Small weights, such as no cache holds, and those
- *          of one column: the latter two are multiplied by other kernels.
+ *          of one column: the latter two are multiplied by other kernels. One of many weights on one thread pauses inside, where
+ *          another such runs, and neither changes what the other yields.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -308,6 +309,70 @@ test_attention(struct leat_team *team)
     builder_fini(&b);
 }
 
+/* A run of the same on the same thread, in all places where the first pauses. */
+struct passing {
+    struct loaded other;
+    const void *const *inputs;
+    float *result;
+    uint32_t pauses;
+};
+
+static void
+pass(void *context)
+{
+    struct passing *passing = context;
+
+    passing->pauses++;
+    leat_team_set_yield(passing->other.team, NULL, NULL);
+    EXPECT(run(&passing->other, passing->inputs, (void *const[]){passing->result}) == LEAT_OK);
+    leat_team_set_yield(passing->other.team, pass, passing);
+}
+
+/* The weights are read in eight parts, so that it pauses seven times inside and before each step. */
+static void
+test_pauses_inside(void)
+{
+    enum { HEIGHT = 8, INNER = 2048, WIDTH = 4096, PARTS = 8, RESULTS = HEIGHT * WIDTH };
+    float *x = floats(HEIGHT * INNER), *want = floats(RESULTS), *have = floats(RESULTS);
+    const void *const inputs[] = {x};
+    struct passing passing = {.inputs = inputs, .result = floats(RESULTS)};
+    struct leat_inspection *inspection;
+    struct leat_team *lone;
+    struct loaded loaded;
+    int64_t lanes = 0;
+
+#if defined(__x86_64__)
+    lanes = cpu_vector_lanes();
+#endif
+    builder_init(&b, 17);
+    (void)builder_input(&b, "x", ONNX_F32, (const int64_t[]){HEIGHT, INNER}, 2);
+    constant("w", (const int64_t[]){INNER, WIDTH}, 2);
+    (void)builder_node(&b, "MatMul", "x w", "y");
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    builder_fini(&b);
+    EXPECT(leat_inspection_create(graph, LEAT_PRECISION_F32, 1, 1, &inspection) == LEAT_OK);
+    const uint32_t steps = leat_inspection_step_count(inspection);
+    leat_inspection_destroy(inspection);
+    EXPECT(leat_team_create(&(struct leat_team_options){.size = 1}, &lone) == LEAT_OK);
+    load_for_team(&leat_backend_cpu, graph, lone, &loaded);
+    load_for_team(&leat_backend_cpu, graph, lone, &passing.other);
+    EXPECT(run(&passing.other, inputs, (void *const[]){want}) == LEAT_OK); /* nothing of it is in the scratch of the first */
+    leat_team_set_yield(lone, pass, &passing);
+    EXPECT(run(&loaded, inputs, (void *const[]){have}) == LEAT_OK);
+    leat_team_set_yield(lone, NULL, NULL);
+    EXPECT(passing.pauses == steps + (lanes > 0 ? PARTS - 1 : 0));
+    EXPECT(memcmp(have, want, RESULTS * sizeof(*want)) == 0 && memcmp(passing.result, want, RESULTS * sizeof(*want)) == 0);
+    unload(&passing.other);
+    unload(&loaded);
+    leat_team_destroy(lone);
+    leat_graph_destroy(graph);
+    free(passing.result);
+    free(have);
+    free(want);
+    free(x);
+}
+
 int
 main(void)
 {
@@ -326,6 +391,7 @@ main(void)
     for (int round = 0; round < ROUNDS; round++) {
         test_attention(team);
     }
+    test_pauses_inside();
     leat_team_destroy(team);
     return 0;
 }
