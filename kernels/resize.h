@@ -42,4 +42,18 @@ struct leat_resize {
 LEAT_MUST_CHECK enum leat_status leat_resize_of(const struct leat_graph *graph, const struct leat_node *node,
                                                 struct leat_resize *ret, bool *ret_known);
 
+/* Which places of an axis of the input one of the output is a sum of, and with which weights. */
+#define LEAT_RESIZE_TAPS_MAX 4u
+
+struct leat_resize_taps {
+    uint32_t count;
+    bool outside; /* tf_crop_and_resize: the extrapolation value stands here */
+    size_t index[LEAT_RESIZE_TAPS_MAX];
+    double weight[LEAT_RESIZE_TAPS_MAX];
+};
+
+/* Of place i of axis d. x: the input, of known dims; roi: what tf_crop_and_resize reads, else NULL. */
+void leat_resize_taps(const struct leat_resize *resize, const struct leat_value *x, const float *roi, uint32_t d, int64_t i,
+                      struct leat_resize_taps *ret);
+
 #endif /* LEAT_KERNELS_RESIZE_H */

@@ -591,7 +591,7 @@ cpu_constant_packed(struct cpu_builder *b, uint32_t value, cpu_pack pack, size_t
 }
 
 enum leat_status
-cpu_private_vector(struct cpu_builder *b, const float *data, size_t count, uint32_t *ret_tensor)
+cpu_private_words(struct cpu_builder *b, const void *data, size_t count, uint32_t *ret_tensor)
 {
     const int64_t dims[1] = {(int64_t)count};
     const dnnl_memory_desc_t md = cpu_plain_md(dims, 1);
@@ -599,7 +599,7 @@ cpu_private_vector(struct cpu_builder *b, const float *data, size_t count, uint3
 
     enum leat_status status = cpu_constants_make_room(&b->program->constants);
     if (status == LEAT_OK) {
-        status = make_constant(b, false, data, count * sizeof(*data), &md, &md, NULL, false, &constant);
+        status = make_constant(b, false, data, count * sizeof(float), &md, &md, NULL, false, &constant);
     }
     if (status != LEAT_OK) {
         return status;
@@ -607,8 +607,14 @@ cpu_private_vector(struct cpu_builder *b, const float *data, size_t count, uint3
     constant->source = constant->data; /* the caller's buffer goes away */
     cpu_constants_add(&b->program->constants, constant);
     const struct cpu_tensor tensor = {
-        .md = md, .bytes = count * sizeof(*data), .buffer = CPU_NONE, .scale = 1, .constant = constant};
+        .md = md, .bytes = count * sizeof(float), .buffer = CPU_NONE, .scale = 1, .constant = constant};
     return add_tensor(b->program, &tensor, ret_tensor);
+}
+
+enum leat_status
+cpu_private_vector(struct cpu_builder *b, const float *data, size_t count, uint32_t *ret_tensor)
+{
+    return cpu_private_words(b, data, count, ret_tensor);
 }
 
 /* ---- Forms of values -------------------------------------------------------------------------------- */
@@ -1182,11 +1188,12 @@ lower_as_kind(struct cpu_builder *b)
         return cpu_lower_concat(b);
     case LEAT_OP_DEPTH_TO_SPACE:
     case LEAT_OP_EXPAND:
-    case LEAT_OP_PAD:
     case LEAT_OP_SPACE_TO_DEPTH:
     case LEAT_OP_TILE:
     case LEAT_OP_TRANSPOSE:
         return cpu_lower_copy(b);
+    case LEAT_OP_PAD:
+        return cpu_lower_pad(b);
     case LEAT_OP_GATHER:
         return cpu_lower_gather(b);
     case LEAT_OP_EMBEDDING_BAG:
@@ -1194,6 +1201,8 @@ lower_as_kind(struct cpu_builder *b)
     case LEAT_OP_SLICE:
         return cpu_lower_slice(b);
 #if defined(__x86_64__)
+    case LEAT_OP_INSTANCE_NORMALIZATION:
+        return cpu_lower_instance_norm(b);
     case LEAT_OP_GRU:
     case LEAT_OP_LSTM:
     case LEAT_OP_RNN:

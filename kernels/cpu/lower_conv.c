@@ -49,28 +49,6 @@ enum {
 
 enum { SOURCE, RESULT, WEIGHTS, SCRATCH, BIAS, ARGS }; /* of a step; the last only where there is a bias */
 
-bool
-cpu_has_channels_last(const dnnl_memory_desc_t *md)
-{
-    const int64_t *d = md->dims;
-    const int64_t dims[4] = {d[0], d[1], d[2], d[3]}, strides[4] = {d[1] * d[2] * d[3], 1, d[1] * d[3], d[1]};
-
-    if (md->ndims != 4 || md->data_type != dnnl_f32 || md->format_kind != dnnl_blocked) {
-        return false;
-    }
-    const dnnl_memory_desc_t wanted = cpu_strided_md(dims, strides, 4);
-    return cpu_same_bytes(md, &wanted);
-}
-
-bool
-cpu_has_channel_blocks(const dnnl_memory_desc_t *md)
-{
-    dnnl_memory_desc_t wanted;
-    return md->ndims == 4 && md->dims[1] % CPU_HALF == 0 &&
-           dnnl_memory_desc_init_by_tag(&wanted, 4, md->dims, dnnl_f32, dnnl_nChw8c) == dnnl_success &&
-           dnnl_memory_desc_equal(md, &wanted) != 0;
-}
-
 static float
 least_of(const struct leat_node *node)
 {

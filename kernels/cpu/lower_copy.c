@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operators whose results are elements of their operand at other places: Transpose, Tile, Expand, DepthToSpace, SpaceToDepth,
- * and Pad with a constant. All are one step: a walk through the result, of which each axis goes through the operand with a
- * stride of its own; of Pad the other way round, in a result that was filled before.
+ * Operators whose results are elements of their operand at other places: Transpose, Tile, Expand, DepthToSpace and
+ * SpaceToDepth. All are one step: a walk through the result, of which each axis goes through the operand with a stride of its own.
  */
 #include <string.h>
 
@@ -12,7 +11,7 @@
 
 enum {
     AXES_MAX = 2 * LEAT_RANK_MAX,
-    SHARED_LEAST = 16 << 10, /* bytes, or elements that are filled, for each member of a team */
+    SHARED_LEAST = 16 << 10, /* bytes for each member of a team */
 };
 
 /* The axes of one side, outermost first, and how many elements of the other side lie between neighbours along each. */
@@ -107,69 +106,6 @@ run_copy(const struct cpu_call *call)
     return LEAT_OK;
 }
 
-/* What a Pad puts around its operand: an element, as it lies in memory. */
-static void
-fill_of(const struct cpu_call *call, unsigned char fill[8])
-{
-    const struct leat_node *node = call->step->node;
-    const struct leat_value *value = leat_node_input(call->program->graph, node, 2);
-    const uint32_t dtype = leat_node_input(call->program->graph, node, 0)->dtype;
-    const float number = leat_node_float(node, "value", 0);
-    const double wide = (double)number;
-
-    memset(fill, 0, 8);
-    if (value != NULL) {
-        memcpy(fill, call->pointers[2], leat_dtype_bytes(dtype));
-    } else if (dtype == LEAT_DTYPE_F32) {
-        memcpy(fill, &number, sizeof(number));
-    } else if (dtype == LEAT_DTYPE_F64) {
-        memcpy(fill, &wide, sizeof(wide));
-    }
-}
-
-/* Elements of the result. */
-static void
-fill_part(const struct cpu_call *call, size_t begin, size_t end)
-{
-    const size_t size = leat_dtype_bytes(leat_node_input(call->program->graph, call->step->node, 0)->dtype);
-    unsigned char fill[8], *out = call->pointers[1];
-
-    fill_of(call, fill);
-    for (size_t i = begin; i < end; i++) {
-        memcpy(out + i * size, fill, size);
-    }
-}
-
-static void
-spread_rows(const struct cpu_call *call, size_t begin, size_t end)
-{
-    const struct cpu_step *step = call->step;
-    const uint32_t last = step->rank - 1;
-    const size_t count = (size_t)step->dims[last], stride = (size_t)step->strides[last], bytes = step->element_bytes;
-    const unsigned char *in = (const unsigned char *)call->pointers[0] + begin * count * bytes;
-    struct place place = place_of(step, begin);
-
-    for (size_t row = begin; row < end; row++, next_place(step, &place)) {
-        unsigned char *out = (unsigned char *)call->pointers[1] + step->inner + place.offset;
-        for (size_t i = 0; i < count; i++, in += bytes) {
-            memcpy(out + i * stride, in, bytes);
-        }
-    }
-}
-
-/* args: operand, result, and the value where it is an input. count: rows of the operand; inner: bytes before its first element. */
-static enum leat_status
-run_pad(const struct cpu_call *call)
-{
-    const struct cpu_step *step = call->step;
-    const struct leat_value *y = leat_node_output(call->program->graph, step->node, 0);
-    const size_t row = (size_t)step->dims[step->rank - 1] * step->element_bytes;
-
-    cpu_share(call, fill_part, leat_value_elements(y), SHARED_LEAST);
-    cpu_share(call, spread_rows, step->count, SHARED_LEAST / row + 1);
-    return LEAT_OK;
-}
-
 /* ---- Walks ------------------------------------------------------------------------------------------ */
 
 /* Behind the axes that are there, with the last of which it becomes one where it goes on as that does. */
@@ -202,12 +138,14 @@ plain_strides(const struct leat_value *x, int64_t strides[LEAT_RANK_MAX])
     }
 }
 
-/* A step of `elements` that goes along the walk; args 0 and 1 are its operand and its result. */
+/* A step that goes along the walk. */
 static enum leat_status
-add_step(struct cpu_builder *b, enum leat_status (*kernel)(const struct cpu_call *call), struct cpu_arg *args,
-         uint32_t arg_count, struct walk *walk, size_t elements, struct cpu_step **ret_step)
+add_copy(struct cpu_builder *b, struct walk *walk)
 {
-    const size_t size = leat_dtype_bytes(leat_node_output(b->graph, b->node, 0)->dtype);
+    const struct leat_value *y = leat_node_output(b->graph, b->node, 0);
+    const size_t size = leat_dtype_bytes(y->dtype);
+    struct cpu_arg args[2] = {{0, 0}, {0, 0}};
+    struct cpu_step *step;
     size_t block = size;
 
     if (walk->rank > 0 && walk->strides[walk->rank - 1] == 1) {
@@ -225,29 +163,19 @@ add_step(struct cpu_builder *b, enum leat_status (*kernel)(const struct cpu_call
         status = cpu_plain_output(b, 0, &args[1].tensor);
     }
     if (status == LEAT_OK) {
-        status = cpu_add_kernel(b, kernel, args, arg_count, ret_step);
+        status = cpu_add_kernel(b, run_copy, args, 2, &step);
     }
     if (status != LEAT_OK) {
         return status;
     }
-    struct cpu_step *step = *ret_step;
     step->rank = walk->rank;
     step->element_bytes = block;
     for (uint32_t d = 0; d < walk->rank; d++) {
         step->dims[d] = walk->dims[d];
         step->strides[d] = walk->strides[d] * (int64_t)size;
     }
-    step->count = elements * size / block / (size_t)walk->dims[walk->rank - 1];
+    step->count = leat_value_elements(y) * size / block / (size_t)walk->dims[walk->rank - 1];
     return LEAT_OK;
-}
-
-static enum leat_status
-add_copy(struct cpu_builder *b, struct walk *walk)
-{
-    struct cpu_arg args[2] = {{0, 0}, {0, 0}};
-    struct cpu_step *step;
-
-    return add_step(b, run_copy, args, 2, walk, leat_value_elements(leat_node_output(b->graph, b->node, 0)), &step);
 }
 
 /* ---- Operators -------------------------------------------------------------------------------------- */
@@ -339,43 +267,6 @@ lower_expand(struct cpu_builder *b, const struct leat_value *x, const struct lea
     return add_copy(b, &walk);
 }
 
-/* A constant around the operand; not what is taken from it, nor other modes. */
-static enum leat_status
-lower_pad(struct cpu_builder *b, const struct leat_value *x, const struct leat_value *y)
-{
-    const struct leat_attribute *mode = leat_node_attribute(b->node, "mode");
-    const bool has_value = leat_node_input(b->graph, b->node, 2) != NULL;
-    struct cpu_arg args[3] = {{0, 0}, {0, 0}, {0, 0}};
-    struct walk walk = {.rank = 0};
-    int64_t strides[LEAT_RANK_MAX], first = 0;
-    struct leat_pads pads;
-    struct cpu_step *step;
-    bool known = false;
-
-    enum leat_status status = leat_pads_of(b->graph, b->node, &pads, &known);
-    if (status != LEAT_OK || !known || (mode != NULL && strcmp(mode->s, "constant") != 0)) {
-        return status != LEAT_OK ? status : LEAT_AGAIN;
-    }
-    plain_strides(y, strides);
-    for (uint32_t d = 0; d < x->rank; d++) {
-        if (pads.begin[d] < 0 || pads.end[d] < 0) {
-            return LEAT_AGAIN;
-        }
-        add_axis(&walk, x->dims[d], strides[d]);
-        first += pads.begin[d] * strides[d];
-    }
-    if (has_value) {
-        status = cpu_plain(b, b->node->inputs[2], &args[2].tensor);
-    }
-    if (status == LEAT_OK) {
-        status = add_step(b, run_pad, args, has_value ? 3 : 2, &walk, leat_value_elements(x), &step);
-    }
-    if (status == LEAT_OK) {
-        step->inner = (size_t)first * leat_dtype_bytes(y->dtype);
-    }
-    return status;
-}
-
 enum leat_status
 cpu_lower_copy(struct cpu_builder *b)
 {
@@ -391,8 +282,6 @@ cpu_lower_copy(struct cpu_builder *b)
         return lower_transpose(b, x, y, strides);
     case LEAT_OP_DEPTH_TO_SPACE:
         return lower_depth_to_space(b, x, y, strides);
-    case LEAT_OP_PAD:
-        return lower_pad(b, x, y);
     case LEAT_OP_SPACE_TO_DEPTH:
         return lower_space_to_depth(b, x, y, strides);
     case LEAT_OP_TILE:

@@ -2,6 +2,7 @@
 /*
  * ReduceMax, ReduceMin, ReduceSum and ReduceMean of floats along any axes, plain. A unit of work is WIDTH results side by side
  * where the last axis stays, else one result, whose terms are added up in WIDTH lanes: both are runs of terms of WIDTH floats.
+ * Where there are vectors of AVX2 or AVX-512 rows of one result are for them (rows.h).
  *
  * Numerics  Sums are of TERMS floats at most, and sums of these in double. A NaN is greater and less than all, as in the reference
  *           function.
@@ -10,10 +11,12 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/program.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/op.h"
 
-enum { LANES = 4, VECTORS = 8, WIDTH = LANES * VECTORS, TERMS = 64, SHARED_LEAST = 8192 /* terms for each member of a team */ };
+enum { LANES = 4, VECTORS = 8, WIDTH = LANES * VECTORS, TERMS = 64, SHORT = 8, SHARED_LEAST = 8192 /* terms for each member of a team */ };
 
 typedef float vector __attribute__((vector_size(LANES * sizeof(float))));
 typedef int32_t choice __attribute__((vector_size(LANES * sizeof(int32_t))));
@@ -115,6 +118,36 @@ add_run(enum way way, struct unit *unit, const float *x, size_t terms, size_t st
  * axis of x is the last of its kind. inner: results side by side, 0 where the last axis goes; count: results.
  */
 
+/* Rows that go are for the vectors of rows.h. */
+static inline bool
+takes_rows(const struct cpu_step *step)
+{
+#if defined(__x86_64__)
+    return step->inner == 0 && step->dims[step->rank - 1] >= SHORT && cpu_vector_lanes() > 0;
+#else
+    return false;
+#endif
+}
+
+/* Such a one, into lane 0. */
+static inline void
+add_row(enum way way, struct unit *unit, const float *x, size_t terms)
+{
+#if defined(__x86_64__)
+    const bool wide = cpu_has_avx512();
+
+    if (way == ADD) {
+        unit->totals[0] += wide ? cpu_row_total_avx512(x, terms) : cpu_row_total_avx2(x, terms);
+    } else if (way == GREATEST) {
+        unit->so_far[0] = combine_two(way, unit->so_far[0], wide ? cpu_row_greatest_avx512(x, terms) : cpu_row_greatest_avx2(x, terms));
+    } else {
+        unit->so_far[0] = combine_two(way, unit->so_far[0], wide ? cpu_row_least_avx512(x, terms) : cpu_row_least_avx2(x, terms));
+    }
+#else
+    add_run(way, unit, x, terms, 1, 1);
+#endif
+}
+
 /* Where the units of result `o` of the axes that stay begin, but for the last where results are side by side. */
 static size_t
 begin_of(const struct cpu_step *step, size_t o)
@@ -134,11 +167,14 @@ static inline void
 add_all(enum way way, const struct cpu_step *step, const float *x, size_t width, struct unit *unit)
 {
     const size_t last = step->rank - 1, terms = (size_t)step->dims[last];
+    const bool rows = takes_rows(step);
     int64_t at[LEAT_RANK_MAX] = {0};
 
     for (;;) {
         if (step->inner > 0) {
             add_run(way, unit, x, terms, (size_t)step->strides[last], width);
+        } else if (rows) {
+            add_row(way, unit, x, terms);
         } else {
             if (terms >= WIDTH) {
                 add_run(way, unit, x, terms / WIDTH, WIDTH, WIDTH);
@@ -188,6 +224,7 @@ reduce_units(enum way way, const struct cpu_call *call, size_t begin, size_t end
 {
     const struct cpu_step *step = call->step;
     const size_t blocks = step->inner > 0 ? (step->inner + WIDTH - 1) / WIDTH : 1;
+    const bool rows = takes_rows(step);
     double divisor = 1;
     struct unit unit;
 
@@ -207,8 +244,8 @@ reduce_units(enum way way, const struct cpu_call *call, size_t begin, size_t end
             }
             continue;
         }
-        const size_t terms = (size_t)step->dims[step->rank - 1], width = terms < WIDTH ? terms : WIDTH;
-        if (terms < WIDTH && step->rank == step->outer + 1) {
+        const size_t terms = (size_t)step->dims[step->rank - 1], width = rows ? 1 : terms < WIDTH ? terms : WIDTH;
+        if (terms < WIDTH && !rows && step->rank == step->outer + 1) {
             *y = reduce_short(way, x, terms, divisor);
             continue;
         }

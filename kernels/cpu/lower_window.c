@@ -688,12 +688,13 @@ repeats_pixels(const struct leat_resize *resize, const struct leat_value *x, con
 
 /*
  * Between the nearest two pixels along each axis, whose places count from centres: oneDNN's rule, whose scales are those of the sizes.
+ * Beyond an edge there is one pixel, whether the other counts or not.
  * Where one pixel is left, what PyTorch's convention says of its place is another one.
  */
 static bool
 mixes_pixels(const struct leat_resize *resize, const struct leat_value *x, const struct leat_value *y)
 {
-    if (resize->mode != LEAT_RESIZE_LINEAR || resize->exclude_outside || x->rank < 3 || x->rank > 5 ||
+    if (resize->mode != LEAT_RESIZE_LINEAR || x->rank < 3 || x->rank > 5 ||
         (resize->place != LEAT_PLACE_HALF_PIXEL && resize->place != LEAT_PLACE_PYTORCH_HALF_PIXEL)) {
         return false;
     }
@@ -705,6 +706,14 @@ mixes_pixels(const struct leat_resize *resize, const struct leat_value *x, const
         }
     }
     return true;
+}
+
+/* As its producer left it. */
+static bool
+is_plain(const struct cpu_builder *b, uint32_t value)
+{
+    const dnnl_memory_desc_t plain = cpu_value_md(&b->graph->values[value]);
+    return b->best[value] == CPU_NONE || cpu_same_bytes(&b->program->tensors[b->best[value]].md, &plain);
 }
 
 enum leat_status
@@ -723,8 +732,14 @@ cpu_lower_resize(struct cpu_builder *b)
     if (status != LEAT_OK) {
         return status;
     }
-    const bool repeats = known && repeats_pixels(&resize, x, y);
-    if (!repeats && (!known || !mixes_pixels(&resize, x, y))) {
+    const bool repeats = known && repeats_pixels(&resize, x, y), mixes = known && !repeats && mixes_pixels(&resize, x, y);
+#if defined(__x86_64__)
+    status = known && (!(repeats || mixes) || is_plain(b, b->node->inputs[0])) ? cpu_lower_resample(b, &resize) : LEAT_AGAIN;
+    if (status != LEAT_AGAIN) {
+        return status;
+    }
+#endif
+    if (!repeats && !mixes) {
         return LEAT_AGAIN;
     }
     status = cpu_best(b, b->node->inputs[0], &args[0].tensor);

@@ -193,6 +193,9 @@ LEAT_MUST_CHECK enum leat_status cpu_open_constant(struct cpu_builder *b, const 
 /* `count` floats that the lowering computed; copied. */
 LEAT_MUST_CHECK enum leat_status cpu_private_vector(struct cpu_builder *b, const float *data, size_t count,
                                                     uint32_t *ret_tensor);
+/* The same of anything of 32 bits, for kernels of our own. */
+LEAT_MUST_CHECK enum leat_status cpu_private_words(struct cpu_builder *b, const void *data, size_t count,
+                                                   uint32_t *ret_tensor);
 LEAT_MUST_CHECK enum leat_status cpu_new_tensor(struct cpu_builder *b, const dnnl_memory_desc_t *md, size_t bytes,
                                                 uint32_t *ret_tensor);
 /* Another look at the memory of `tensor`. */
@@ -259,6 +262,27 @@ LEAT_MUST_CHECK enum leat_status cpu_add_activation(struct cpu_builder *b, uint3
 LEAT_MUST_CHECK enum leat_status cpu_destination(struct cpu_builder *b, const dnnl_memory_desc_t *md,
                                                  uint32_t *ret_tensor);
 
+/* ---- form.c: how feature maps lie --------------------------------------------------------------------- */
+
+/* f32, 4 axes, the channels of a pixel side by side. */
+bool cpu_has_channels_last(const dnnl_memory_desc_t *md);
+/* f32, 4 axes, whole blocks of 8 channels, as vectors of AVX2 are. */
+bool cpu_has_channel_blocks(const dnnl_memory_desc_t *md);
+/* Plain: neither of those, or the same bytes. */
+enum cpu_form { CPU_PLAIN, CPU_CHANNELS_LAST, CPU_CHANNEL_BLOCKS };
+/* The value as its producer left it where that is a form, else plain. */
+LEAT_MUST_CHECK enum leat_status cpu_in_form(struct cpu_builder *b, uint32_t value, uint32_t *ret_tensor,
+                                             enum cpu_form *ret_form);
+/* A tensor of that form for output 0, which is set to it. */
+LEAT_MUST_CHECK enum leat_status cpu_output_in_form(struct cpu_builder *b, enum cpu_form form, uint32_t *ret_tensor);
+/* The axes of such a tensor, dense, outermost first, and which of the value's each one is, or a part of. */
+struct cpu_axes {
+    uint32_t rank;
+    int64_t dims[LEAT_RANK_MAX];
+    uint32_t of[LEAT_RANK_MAX];
+};
+void cpu_axes_of(enum cpu_form form, const struct leat_value *value, struct cpu_axes *ret);
+
 /* ---- quantise.c: 8-bit whole numbers ---------------------------------------------------------------- */
 
 /* Which nodes multiply whole numbers, and which values are read as such. */
@@ -313,10 +337,6 @@ struct cpu_conv {
     const struct leat_window *window;
     const dnnl_memory_desc_t *source, *result;
 };
-/* f32, 4 axes, the channels of a pixel side by side. */
-bool cpu_has_channels_last(const dnnl_memory_desc_t *md);
-/* f32, 4 axes, whole blocks of 8 channels, as vectors of AVX2 are. */
-bool cpu_has_channel_blocks(const dnnl_memory_desc_t *md);
 /* On a kernel of our own, where one is faster than oneDNN's. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_own_conv(struct cpu_builder *b, const struct cpu_conv *conv);
 /* The same of the first one where others multiply whole numbers of 8 bits: in 16 bits. */
@@ -343,7 +363,11 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_conv_transpose(struct cpu_builder *b)
 LEAT_MUST_CHECK enum leat_status cpu_lower_pool(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_global_pool(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_resize(struct cpu_builder *b);
+/* The same on kernels of our own, with AVX-512 or AVX2, of floats. */
+struct leat_resize;
+LEAT_MUST_CHECK enum leat_status cpu_lower_resample(struct cpu_builder *b, const struct leat_resize *resize);
 LEAT_MUST_CHECK enum leat_status cpu_lower_batch_norm(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_instance_norm(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_gemm(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_matmul(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_attention(struct cpu_builder *b);
@@ -370,6 +394,7 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_view(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_concat(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_split(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_copy(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_pad(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_gather(struct cpu_builder *b);
 /* Behind lowering: look-ups that follow each other, none in what another made, become one step, in which members share each. */
 void cpu_join_look_ups(struct cpu_program *program);

@@ -6,15 +6,6 @@
 
 #include "kernels/reference/element.h"
 
-#define TAPS_MAX 4u
-
-struct taps {
-    uint32_t count;
-    bool outside; /* tf_crop_and_resize: the extrapolation value stands here */
-    size_t index[TAPS_MAX];
-    double weight[TAPS_MAX];
-};
-
 size_t
 leat_workspace_resize(const struct leat_graph *graph, const struct leat_node *node)
 {
@@ -23,14 +14,13 @@ leat_workspace_resize(const struct leat_graph *graph, const struct leat_node *no
     for (uint32_t d = 0; d < output->rank; d++) {
         places += (size_t)output->dims[d];
     }
-    return places * sizeof(struct taps);
+    return places * sizeof(struct leat_resize_taps);
 }
 
 /* Where output place i of axis d lies in the input. */
 static double
-place_of(const struct leat_eval *eval, const struct leat_resize *r, uint32_t d, int64_t i)
+place_of(const struct leat_resize *r, const struct leat_value *x, const float *roi, uint32_t d, int64_t i)
 {
-    const struct leat_value *x = leat_eval_input(eval, 0);
     const double in = (double)x->dims[d], at = (double)i;
     const double out = in * r->scale[d]; /* before it was rounded down, as the definition has it */
 
@@ -48,7 +38,6 @@ place_of(const struct leat_eval *eval, const struct leat_resize *r, uint32_t d, 
     case LEAT_PLACE_TF_CROP_AND_RESIZE:
         break;
     }
-    const float *roi = leat_eval_in(eval, 1);
     const double start = (double)roi[d], end = (double)roi[x->rank + d];
     return out > 1 ? start * (in - 1) + at * (end - start) * (in - 1) / (out - 1)
                    : 0.5 * (start + end) * (in - 1);
@@ -81,11 +70,11 @@ cubic(double a, double t)
 }
 
 static void
-fill_taps(const struct leat_resize *r, double x, int64_t size, struct taps *taps)
+fill_taps(const struct leat_resize *r, double x, int64_t size, struct leat_resize_taps *taps)
 {
     const double last = (double)(size - 1);
 
-    *taps = (struct taps){.outside =
+    *taps = (struct leat_resize_taps){.outside =
                               r->place == LEAT_PLACE_TF_CROP_AND_RESIZE && !(x >= 0 && x <= last)};
     if (taps->outside) {
         return;
@@ -114,9 +103,16 @@ fill_taps(const struct leat_resize *r, double x, int64_t size, struct taps *taps
     }
 }
 
+void
+leat_resize_taps(const struct leat_resize *resize, const struct leat_value *x, const float *roi, uint32_t d, int64_t i,
+                 struct leat_resize_taps *ret)
+{
+    fill_taps(resize, place_of(resize, x, roi, d, i), x->dims[d], ret);
+}
+
 /* The output element at these taps, one per axis: a sum over all combinations of them. */
 static double
-interpolate(const struct leat_value *x, const void *in, const struct taps *const *taps,
+interpolate(const struct leat_value *x, const void *in, const struct leat_resize_taps *const *taps,
             const size_t *strides)
 {
     uint32_t k[LEAT_RANK_MAX] = {0};
@@ -146,8 +142,8 @@ LEAT_REFERENCE_FUNCTION(resize)
     const size_t count = leat_value_elements(output);
     size_t strides[LEAT_RANK_MAX];
     int64_t at[LEAT_RANK_MAX];
-    struct taps *axes[LEAT_RANK_MAX], *next = eval->workspace;
-    const struct taps *here[LEAT_RANK_MAX];
+    struct leat_resize_taps *axes[LEAT_RANK_MAX], *next = eval->workspace;
+    const struct leat_resize_taps *here[LEAT_RANK_MAX];
     struct leat_resize resize;
     bool known;
 
@@ -155,11 +151,12 @@ LEAT_REFERENCE_FUNCTION(resize)
     if (status != LEAT_OK) {
         return status;
     }
+    const bool crops = resize.place == LEAT_PLACE_TF_CROP_AND_RESIZE;
     leat_strides(x, strides);
     for (uint32_t d = 0; d < x->rank; d++) {
         axes[d] = next;
         for (int64_t i = 0; i < output->dims[d] && count > 0; i++) {
-            fill_taps(&resize, place_of(eval, &resize, d, i), x->dims[d], next++);
+            leat_resize_taps(&resize, x, crops ? leat_eval_in(eval, 1) : NULL, d, i, next++);
         }
     }
     for (size_t i = 0; i < count; i++) {

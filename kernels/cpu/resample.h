@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/cpu/resample.h - rows of feature maps made longer or shorter, and sums of rows with weights; in vectors of either width.
+ *
+ * Numerics   What has weight 0 is left out, whatever it is.
+ */
+#ifndef LEAT_KERNELS_CPU_RESAMPLE_H
+#define LEAT_KERNELS_CPU_RESAMPLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CPU_RESAMPLE_LANES 16 /* a row of tables is whole vectors */
+
+/* Pixel i of `width` is the sum of pixels index[t][i] times weight[t][i]. */
+struct cpu_resample {
+    size_t from, width; /* pixels of a row as it is, and as it is to be */
+    size_t stride;      /* from the table of a tap to the next one's: whole vectors; behind `width` the last index goes on */
+    size_t inner;       /* floats of a pixel */
+    size_t taps;        /* of 1 the weight is 1 */
+    const int32_t *index; /* which does not fall */
+    const float *weight;
+};
+
+void cpu_resample_row_avx512(const struct cpu_resample *r, const float *row, float *to);
+void cpu_resample_row_avx2(const struct cpu_resample *r, const float *row, float *to);
+/* to[floats] = the sum of `count` rows, each times its weight. */
+void cpu_mix_rows_avx512(const float *const *rows, const float *weights, size_t count, size_t floats, float *to);
+void cpu_mix_rows_avx2(const float *const *rows, const float *weights, size_t count, size_t floats, float *to);
+
+#endif /* LEAT_KERNELS_CPU_RESAMPLE_H */

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels/cpu/rows.h - rows of floats as one number, and taken to a mean of 0 and a deviation of 1; in vectors of either width.
+ *
+ * Numerics   The greatest and the least are NaN where one of a row is. Sums are of CPU_ROW_TERMS floats at most in each of the lanes,
+ *            and sums of these in double.
+ * Failure    None. Nothing needs to be aligned, and a row may be written where it is read.
+ */
+#ifndef LEAT_KERNELS_CPU_ROWS_H
+#define LEAT_KERNELS_CPU_ROWS_H
+
+#include <stddef.h>
+
+#define CPU_ROW_TERMS 64
+
+float cpu_row_greatest_avx512(const float *x, size_t count); /* of none: -infinity */
+float cpu_row_greatest_avx2(const float *x, size_t count);
+float cpu_row_least_avx512(const float *x, size_t count); /* of none: infinity */
+float cpu_row_least_avx2(const float *x, size_t count);
+double cpu_row_total_avx512(const float *x, size_t count);
+double cpu_row_total_avx2(const float *x, size_t count);
+
+/* y = (x - mean) / sqrt(variance + epsilon) * scale + shift. */
+void cpu_normalise_plane_avx512(const float *x, size_t count, float epsilon, float scale, float shift, float *y);
+void cpu_normalise_plane_avx2(const float *x, size_t count, float epsilon, float scale, float shift, float *y);
+/* The same of each channel of a vector of them; from one pixel to the next it is `stride` floats. */
+void cpu_normalise_channels_avx512(const float *x, size_t count, size_t stride, float epsilon, const float *scale, const float *shift,
+                                   float *y);
+void cpu_normalise_channels_avx2(const float *x, size_t count, size_t stride, float epsilon, const float *scale, const float *shift,
+                                 float *y);
+
+#endif /* LEAT_KERNELS_CPU_ROWS_H */
