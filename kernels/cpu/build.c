@@ -1201,6 +1201,8 @@ lower_as_kind(struct cpu_builder *b)
     case LEAT_OP_SLICE:
         return cpu_lower_slice(b);
 #if defined(__x86_64__)
+    case LEAT_OP_GRID_SAMPLE:
+        return cpu_lower_grid_sample(b);
     case LEAT_OP_INSTANCE_NORMALIZATION:
         return cpu_lower_instance_norm(b);
     case LEAT_OP_GRU:

@@ -368,6 +368,7 @@ struct leat_resize;
 LEAT_MUST_CHECK enum leat_status cpu_lower_resample(struct cpu_builder *b, const struct leat_resize *resize);
 LEAT_MUST_CHECK enum leat_status cpu_lower_batch_norm(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_instance_norm(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_grid_sample(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_gemm(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_matmul(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_attention(struct cpu_builder *b);

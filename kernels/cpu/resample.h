@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels/cpu/resample.h - rows of feature maps made longer or shorter, and sums of rows with weights; in vectors of either width.
+ * kernels/cpu/resample.h - rows of feature maps made longer or shorter, sums of rows with weights, and sums of elements anywhere in a
+ * plane; in vectors of either width.
  *
- * Numerics   What has weight 0 is left out, whatever it is.
+ * Numerics   Of rows, what has weight 0 is left out, whatever it is.
  */
 #ifndef LEAT_KERNELS_CPU_RESAMPLE_H
 #define LEAT_KERNELS_CPU_RESAMPLE_H
@@ -27,5 +28,19 @@ void cpu_resample_row_avx2(const struct cpu_resample *r, const float *row, float
 /* to[floats] = the sum of `count` rows, each times its weight. */
 void cpu_mix_rows_avx512(const float *const *rows, const float *weights, size_t count, size_t floats, float *to);
 void cpu_mix_rows_avx2(const float *const *rows, const float *weights, size_t count, size_t floats, float *to);
+
+#define CPU_POINTS     256 /* at a time */
+#define CPU_POINT_TAPS 16
+
+/* Point i is the sum of elements index[t][i] times weight[t][i]; of one tap, the element. */
+struct cpu_samples {
+    size_t taps;
+    int32_t index[CPU_POINT_TAPS][CPU_POINTS]; /* negative: 0 is there */
+    float weight[CPU_POINT_TAPS][CPU_POINTS];
+};
+
+/* The first `count` of them. */
+void cpu_sample_points_avx512(const struct cpu_samples *samples, size_t count, const float *plane, float *to);
+void cpu_sample_points_avx2(const struct cpu_samples *samples, size_t count, const float *plane, float *to);
 
 #endif /* LEAT_KERNELS_CPU_RESAMPLE_H */

@@ -20,6 +20,14 @@ choose(const float *from, const int32_t *index, int32_t first)
     return _mm512_permutexvar_ps(_mm512_sub_epi32(_mm512_loadu_si512(index), _mm512_set1_epi32(first)), _mm512_loadu_ps(from));
 }
 
+CPU_INLINE __m512
+gather_some(const float *plane, const int32_t *index)
+{
+    const __m512i at = _mm512_loadu_si512(index);
+    return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), _mm512_cmpge_epi32_mask(at, _mm512_setzero_si512()), at, plane,
+                                    sizeof(float));
+}
+
 /* x, or 0 where its weight is that. */
 CPU_INLINE __m512
 weighed(__m512 x, __m512 weight)
@@ -38,6 +46,14 @@ choose(const float *from, const int32_t *index, int32_t first)
 {
     const __m256i at = _mm256_sub_epi32(_mm256_loadu_si256((const __m256i *)(const void *)index), _mm256_set1_epi32(first));
     return _mm256_permutevar8x32_ps(_mm256_loadu_ps(from), at);
+}
+
+CPU_INLINE __m256
+gather_some(const float *plane, const int32_t *index)
+{
+    const __m256i at = _mm256_loadu_si256((const __m256i *)(const void *)index);
+    return _mm256_mask_i32gather_ps(_mm256_setzero_ps(), plane, at,
+                                    _mm256_castsi256_ps(_mm256_cmpgt_epi32(at, _mm256_set1_epi32(-1))), sizeof(float));
 }
 
 CPU_INLINE __m256
@@ -136,5 +152,34 @@ CPU_SIZED(cpu_mix_rows)(const float *const *rows, const float *weights, size_t c
         mix(rows, weights, 4, floats, to);
     } else {
         mix(rows, weights, count, floats, to);
+    }
+}
+
+/* `taps` is a constant, or any. */
+CPU_INLINE void
+sample(const struct cpu_samples *samples, const size_t taps, size_t count, const float *plane, float *to)
+{
+    for (size_t i = 0; i < count; i += CPU_LANES) {
+        cpu_floats sum = gather_some(plane, samples->index[0] + i);
+        if (taps > 1) {
+            sum = CPU_V(mul)(sum, CPU_V(loadu)(samples->weight[0] + i));
+        }
+#pragma GCC unroll 4
+        for (size_t t = 1; t < taps; t++) {
+            sum = CPU_V(fmadd)(gather_some(plane, samples->index[t] + i), CPU_V(loadu)(samples->weight[t] + i), sum);
+        }
+        cpu_store_first(to + i, (int64_t)(count - i), sum);
+    }
+}
+
+CPU_KERNEL void
+CPU_SIZED(cpu_sample_points)(const struct cpu_samples *samples, size_t count, const float *plane, float *to)
+{
+    if (samples->taps == 1) {
+        sample(samples, 1, count, plane, to);
+    } else if (samples->taps == 4) {
+        sample(samples, 4, count, plane, to);
+    } else {
+        sample(samples, samples->taps, count, plane, to);
     }
 }

@@ -328,6 +328,40 @@ add_copy(struct builder *b, int64_t *dims, size_t rank)
     }
 }
 
+/* GridSample in all its modes, of points inside, outside, and nowhere. */
+static void
+test_grid_sample(struct leat_team *team)
+{
+    static const char *const modes[] = {"bilinear", "nearest", "bicubic"}, *const paddings[] = {"zeros", "border", "reflection"};
+    static const float odd_ones[] = {INFINITY, -INFINITY, NAN, 1e30f};
+    const int64_t items = between(1, 3), channels = between(1, 9), height = between(1, 12), width = between(1, 12);
+    const int64_t rows = between(1, 20), columns = between(1, between(0, 5) == 0 ? 40 : 20);
+    const size_t count = (size_t)(items * channels * height * width), points = (size_t)(items * rows * columns);
+    struct builder b;
+
+    builder_init(&b, 16);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(items, channels, height, width));
+    (void)builder_input(&b, "grid", ONNX_F32, DIMS(items, rows, columns, 2));
+    Onnx__NodeProto *node = builder_node(&b, "GridSample", "x grid", "y");
+    (void)builder_string(&b, node, "mode", modes[between(0, 2)]);
+    (void)builder_string(&b, node, "padding_mode", paddings[between(0, 2)]);
+    (void)builder_int(&b, node, "align_corners", between(0, 1));
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    float *x = floats(count), *grid = floats(2 * points);
+    for (size_t i = 0; i < 2 * points; i++) {
+        grid[i] = between(0, 30) == 0 ? odd_ones[between(0, 3)] : grid[i] * 2.5f;
+    }
+    expect_same(graph, graph, team, (const void *const[]){x, grid}, 1e-5f, false);
+#if defined(__x86_64__)
+    EXPECT(count_plain_loops(graph, LEAT_OP_GRID_SAMPLE) == 0);
+#endif
+    free(x);
+    free(grid);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
 static void
 test_copy(struct leat_team *team)
 {
@@ -538,6 +572,7 @@ main(void)
         test_copy(team);
         test_copy(team);
         test_copy(team);
+        test_grid_sample(team);
         test_broadcast(team);
         test_broadcast(team);
         test_broadcast(team);
