@@ -138,11 +138,11 @@ add_row(enum way way, struct unit *unit, const float *x, size_t terms)
 
     if (way == ADD) {
         unit->totals[0] += wide ? cpu_row_total_avx512(x, terms) : cpu_row_total_avx2(x, terms);
-    } else if (way == GREATEST) {
-        unit->so_far[0] = combine_two(way, unit->so_far[0], wide ? cpu_row_greatest_avx512(x, terms) : cpu_row_greatest_avx2(x, terms));
-    } else {
-        unit->so_far[0] = combine_two(way, unit->so_far[0], wide ? cpu_row_least_avx512(x, terms) : cpu_row_least_avx2(x, terms));
+        return;
     }
+    const float row = way == GREATEST ? (wide ? cpu_row_greatest_avx512(x, terms) : cpu_row_greatest_avx2(x, terms))
+                                      : (wide ? cpu_row_least_avx512(x, terms) : cpu_row_least_avx2(x, terms));
+    unit->so_far[0] = combine_two(way, unit->so_far[0], row);
 #else
     add_run(way, unit, x, terms, 1, 1);
 #endif
@@ -250,7 +250,11 @@ reduce_units(enum way way, const struct cpu_call *call, size_t begin, size_t end
             continue;
         }
         start(way, &unit, width);
-        add_all(way, step, x, width, &unit);
+        if (rows && step->rank == step->outer + 1) {
+            add_row(way, &unit, x, terms);
+        } else {
+            add_all(way, step, x, width, &unit);
+        }
         for (size_t l = 1; l < width; l++) {
             unit.so_far[0] = combine_two(way, unit.so_far[0], unit.so_far[l]);
             unit.totals[0] += unit.totals[l];
