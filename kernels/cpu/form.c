@@ -38,15 +38,35 @@ form_of(const struct leat_value *value, const dnnl_memory_desc_t *md)
                                         : CPU_PLAIN;
 }
 
-/* Tensors of values in these forms are f32. */
+bool
+cpu_has_form(const struct cpu_builder *b, uint32_t value)
+{
+    const dnnl_memory_desc_t plain = cpu_value_md(&b->graph->values[value]);
+    dnnl_memory_desc_t md = plain;
+
+    if (b->best[value] != CPU_NONE) {
+        md = b->program->tensors[b->best[value]].md;
+    } else if (b->whole[value] != CPU_NONE) { /* floats again, in the same layout */
+        md = b->program->tensors[b->whole[value]].md;
+        md.data_type = dnnl_f32;
+    }
+    return cpu_same_bytes(&md, &plain) || cpu_has_channels_last(&md) || cpu_has_channel_blocks(&md);
+}
+
+/* Tensors of values in forms but the plain one are f32. */
 enum leat_status
 cpu_in_form(struct cpu_builder *b, uint32_t value, uint32_t *ret_tensor, enum cpu_form *ret_form)
 {
     *ret_form = CPU_PLAIN;
-    if (b->best[value] != CPU_NONE) {
-        *ret_form = form_of(&b->graph->values[value], &b->program->tensors[b->best[value]].md);
+    if (!cpu_has_form(b, value)) {
+        return cpu_plain(b, value, ret_tensor);
     }
-    return *ret_form == CPU_PLAIN ? cpu_plain(b, value, ret_tensor) : cpu_best(b, value, ret_tensor);
+    const enum leat_status status = cpu_best(b, value, ret_tensor);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    *ret_form = form_of(&b->graph->values[value], &b->program->tensors[*ret_tensor].md);
+    return *ret_form == CPU_PLAIN ? cpu_plain(b, value, ret_tensor) : LEAT_OK;
 }
 
 enum leat_status

@@ -708,14 +708,6 @@ mixes_pixels(const struct leat_resize *resize, const struct leat_value *x, const
     return true;
 }
 
-/* As its producer left it. */
-static bool
-is_plain(const struct cpu_builder *b, uint32_t value)
-{
-    const dnnl_memory_desc_t plain = cpu_value_md(&b->graph->values[value]);
-    return b->best[value] == CPU_NONE || cpu_same_bytes(&b->program->tensors[b->best[value]].md, &plain);
-}
-
 enum leat_status
 cpu_lower_resize(struct cpu_builder *b)
 {
@@ -734,7 +726,8 @@ cpu_lower_resize(struct cpu_builder *b)
     }
     const bool repeats = known && repeats_pixels(&resize, x, y), mixes = known && !repeats && mixes_pixels(&resize, x, y);
 #if defined(__x86_64__)
-    status = known && (!(repeats || mixes) || is_plain(b, b->node->inputs[0])) ? cpu_lower_resample(b, &resize) : LEAT_AGAIN;
+    /* Maps of other ranks, and in bf16, would have to become plain. */
+    status = known && (!(repeats || mixes) || cpu_has_form(b, b->node->inputs[0])) ? cpu_lower_resample(b, &resize) : LEAT_AGAIN;
     if (status != LEAT_AGAIN) {
         return status;
     }

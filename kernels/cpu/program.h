@@ -270,6 +270,8 @@ bool cpu_has_channels_last(const dnnl_memory_desc_t *md);
 bool cpu_has_channel_blocks(const dnnl_memory_desc_t *md);
 /* Plain: neither of those, or the same bytes. */
 enum cpu_form { CPU_PLAIN, CPU_CHANNELS_LAST, CPU_CHANNEL_BLOCKS };
+/* As its producer left it, the value is in one of them. */
+bool cpu_has_form(const struct cpu_builder *b, uint32_t value);
 /* The value as its producer left it where that is a form, else plain. */
 LEAT_MUST_CHECK enum leat_status cpu_in_form(struct cpu_builder *b, uint32_t value, uint32_t *ret_tensor,
                                              enum cpu_form *ret_form);

@@ -414,9 +414,9 @@ test_resized(struct leat_team *team, uint32_t round)
     static const char *const places[] = {"half_pixel", "pytorch_half_pixel", "half_pixel", "asymmetric", "align_corners"};
     const bool single = round % 20 == 0; /* of one pixel, which PyTorch's convention has a rule for */
     const char *mode = resize_modes[single ? 0 : round % LEAT_COUNT_OF(resize_modes)], *place = places[single ? 1 : between(0, 4)];
-    const size_t rank = single || between(0, 1) != 0 ? 2 : (size_t)between(1, 3), first = !single && between(0, 4) == 0 ? 1 : 2;
+    const size_t rank = single ? (size_t)(1 + 2 * between(0, 1)) : (size_t)between(1, 3), first = !single && between(0, 4) == 0 ? 1 : 2;
     const bool by_sizes = single || between(0, 1) != 0, exclude = strcmp(mode, "nearest") != 0 && !single && between(0, 2) == 0;
-    const bool behind = rank == 2 && first == 2 && (single || between(0, 2) != 0);
+    const bool behind = first == 2 && (single || between(0, 2) != 0);
     int64_t dims[5] = {-1, between(1, 20)}, sizes[3], axes[3];
     float scales[3];
     struct builder b;
@@ -434,7 +434,7 @@ test_resized(struct leat_team *team, uint32_t round)
     float *weights = numbers((size_t)(dims[1] * dims[1]), false);
     builder_init(&b, 18);
     (void)builder_input(&b, "x", ONNX_F32, dims, 2 + rank);
-    (void)builder_constant(&b, "w", ONNX_F32, weights, DIMS(dims[1], dims[1], 1, 1));
+    (void)builder_constant(&b, "w", ONNX_F32, weights, (const int64_t[]){dims[1], dims[1], 1, 1, 1}, 2 + rank);
     (void)builder_constant(&b, "sizes", ONNX_I64, sizes, DIMS((int64_t)rank));
     (void)builder_constant(&b, "scales", ONNX_F32, scales, DIMS((int64_t)rank));
     if (behind) {

@@ -17,7 +17,7 @@
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
-enum { ROUNDS = LEAT_TEST_ROUNDS(120), TEAM = 2, ONNX_U8 = 2, ONNX_I8 = 3 };
+enum { ROUNDS = LEAT_TEST_ROUNDS(120), TEAM = 2 };
 
 static uint64_t random_state;
 static struct builder b;
