@@ -26,7 +26,7 @@
 #include "base/status.h"
 #include "ipc/wire.h"
 
-/* A query that passed validation. Offsets are trusted from here on, but for those in a list, which the client can write to. */
+/* A query that passed validation. Offsets are trusted from here on; those in a list of the client's are not, and checked again. */
 struct leat_query_entry {
     uint64_t submit_ns;
     uint64_t deadline_ns; /* LEAT_NO_DEADLINE for none */

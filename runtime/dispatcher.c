@@ -1290,24 +1290,29 @@ is_of_run(const struct leat_waiting *waiting)
  * for two batches. One of runs would go before later stages of those that the batch before it brings further, which are to go first.
  */
 static bool
-is_better_later(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
+is_better_later(const struct leat_application *app, enum leat_rank rank)
 {
-    const struct leat_worker_set behind = leat_worker_set_without(&dispatcher->room, &dispatcher->idle);
     const struct leat_waiting *waiting = &app->waiting[rank];
+    const bool full = waiting->items >= app->variants[app->by_time[0]]->items_max ||
+                      leat_waiting_count(waiting) >= LEAT_BATCH_QUERIES;
 
-    return !wants_idle(app) && !app->selector->single && !leat_worker_set_is_empty(&behind) &&
-           (waiting->items < app->variants[app->by_time[0]]->items_max || is_of_run(waiting));
+    return !wants_idle(app) && !app->selector->single && (!full || is_of_run(waiting));
 }
 
-/* For that, behind what the worker has. Who ends within the time that it takes to hear of it and to answer is kept busy all the same. */
+/*
+ * For that, behind what the worker has. Who ends within the time that it takes to hear of it and to answer is kept busy all the same.
+ * Others may not go behind it sooner either where somebody is held back: they would always be there first, and no worker ever idle.
+ */
 static bool
 is_too_early(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank, uint32_t w)
 {
     const struct leat_sched_worker *worker = &dispatcher->sched_workers[w];
+    const bool better_later = is_better_later(app, rank), of_run = better_later && is_of_run(&app->waiting[rank]);
 
     return worker->outstanding > 0 &&
-           (worker->free_at_ns > dispatcher->now_ns + AHEAD_NS ||
-            (is_of_run(&app->waiting[rank]) && oldest_batch(dispatcher, w)->predicted_ns > AHEAD_NS));
+           (((better_later || leat_worker_set_has(&dispatcher->held, w)) &&
+             worker->free_at_ns > dispatcher->now_ns + AHEAD_NS) ||
+            ((of_run || leat_worker_set_has(&dispatcher->run_waits, w)) && oldest_batch(dispatcher, w)->predicted_ns > AHEAD_NS));
 }
 
 /*
@@ -1319,9 +1324,12 @@ static const struct leat_sched_worker *
 show_workers(struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
     const struct leat_serving *serving = &app->serving[rank];
-    const bool better_later = is_better_later(dispatcher, app, rank);
+    const struct leat_worker_set behind = leat_worker_set_without(&dispatcher->room, &dispatcher->idle);
+    const bool may_be_early = !leat_worker_set_is_empty(&behind) &&
+                              (is_better_later(app, rank) || leat_worker_set_meet(&dispatcher->held, &serving->set) ||
+                               leat_worker_set_meet(&dispatcher->run_waits, &serving->set));
 
-    if (LEAT_LIKELY(!better_later && serving->count == dispatcher->options.worker_count &&
+    if (LEAT_LIKELY(!may_be_early && serving->count == dispatcher->options.worker_count &&
                     !leat_worker_set_meet(&serving->set, &dispatcher->spoken_for) &&
                     leat_worker_set_is_empty(&dispatcher->yielding))) {
         return dispatcher->sched_workers;
@@ -1336,7 +1344,7 @@ show_workers(struct leat_dispatcher *dispatcher, const struct leat_application *
             dispatcher->shown[i].free_at_ns = leat_dispatcher_yielding_end(dispatcher, &dispatcher->records[w]);
             dispatcher->shown[i].outstanding = dispatcher->shown[i].depth; /* as busy as can be */
         }
-        if (better_later && is_too_early(dispatcher, app, rank, w)) {
+        if (may_be_early && is_too_early(dispatcher, app, rank, w)) {
             dispatcher->shown[i].depth = dispatcher->shown[i].outstanding;
         }
         if (leat_worker_set_has(&dispatcher->spoken_for, w) ||
@@ -1487,19 +1495,26 @@ spoken_for(const struct leat_dispatcher *dispatcher, enum leat_rank rank)
     return set;
 }
 
-/* Those who want idle workers speak for them. Returns how far the furthest of online queries is, *ret_first the first that has not begun. */
+/*
+ * Those who want idle workers speak for them, and those who are held back for theirs. Returns how far the furthest of online queries is,
+ * *ret_first the first that has not begun.
+ */
 static uint32_t
 look_at_busy(struct leat_dispatcher *dispatcher, uint32_t *ret_first)
 {
     uint32_t furthest = 0;
 
     *ret_first = dispatcher->busy_count;
-    dispatcher->idle_wanted = (struct leat_worker_set){{0}};
+    dispatcher->idle_wanted = dispatcher->held = dispatcher->run_waits = (struct leat_worker_set){{0}};
     for (uint32_t b = dispatcher->busy_count; b-- > 0;) {
         const struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
         const uint32_t progress = leat_dispatcher_progress(dispatcher, app);
-        if (leat_waiting_count(&app->waiting[LEAT_RANK_ONLINE]) > 0 && wants_idle(app)) {
+        const struct leat_waiting *waiting = &app->waiting[LEAT_RANK_ONLINE];
+        const bool later = leat_waiting_count(waiting) > 0 && is_better_later(app, LEAT_RANK_ONLINE);
+        if (leat_waiting_count(waiting) > 0 && wants_idle(app)) {
             leat_worker_set_add(&dispatcher->idle_wanted, &app->serving[LEAT_RANK_ONLINE].set);
+        } else if (later) {
+            leat_worker_set_add(is_of_run(waiting) ? &dispatcher->run_waits : &dispatcher->held, &app->serving[LEAT_RANK_ONLINE].set);
         }
         furthest = progress > furthest ? progress : furthest;
         *ret_first = progress == 0 ? b : *ret_first;
@@ -1601,7 +1616,7 @@ end_batch(struct leat_dispatcher *dispatcher, struct leat_application *app, uint
           const struct batch_record *batch, const struct leat_done_cell *done)
 {
     struct worker_record *record = &dispatcher->records[worker_index];
-    const bool whole = done->queries > done->expired && done->failed == 0;
+    const bool whole = done->queries > done->expired + done->refused && done->failed == 0;
     const uint64_t waited_ns = batch->arrived_ns + done->paused_ns; /* it may have ended behind the time of this round */
     const struct leat_instance_batch ended = {
         .run_ns = done->exec_ns,
@@ -1650,11 +1665,13 @@ learn(struct leat_dispatcher *dispatcher, const struct lesson *lesson)
     const struct batch_record *batch = &lesson->batch;
     const struct leat_done_cell *done = &lesson->done;
     struct leat_application *app = dispatcher->applications[batch->application];
-    const uint32_t ran = done->queries - done->expired;
+    const uint32_t ran = done->queries - done->expired - done->refused;
     const uint16_t class = done->shape.worker_class;
 
     bump(&app->counters.busy_ns, batch->online ? done->exec_ns : 0);
     bump(&app->counters.expired, done->expired);
+    bump(&app->counters.rejected, done->refused);
+    bump(&dispatcher->statistics.rejected_malformed, done->refused);
     app->late_queries += batch->online ? done->expired : 0;
     bump(&app->counters.failed, done->failed);
     bump(&app->counters.ok, ran - done->failed);

@@ -122,6 +122,8 @@ struct leat_dispatcher {
     struct leat_sched_worker shown[LEAT_SCHED_WORKERS_MAX]; /* those that serve an application, where these are not all */
     uint32_t class_count;
     struct leat_worker_set idle_wanted; /* that serve applications with waiting queries which go to idle workers only */
+    struct leat_worker_set held;        /* that serve others of whose waiting queries a batch is better made late */
+    struct leat_worker_set run_waits;   /* likewise, where the oldest is one of a run */
     struct leat_worker_set idle, room;  /* without a batch, but one that gives way still; with fewer than they may have */
     struct leat_worker_set yielding;    /* with a batch that gives way */
     struct leat_worker_set spoken_for;  /* by what goes before the rank that is decided for */

@@ -144,14 +144,14 @@ fill_segment(struct leat_worker_run *run, const struct leat_daemon_session *sess
 
 /*
  * Makes segments of the batch's queries, but of those that are too late, whose client is gone or whose list has changed; returns
- * how many are left to run, and their items.
+ * how many are left to run; to the report, their items and what became of the others.
  */
 static uint32_t
 fill_segments(struct leat_worker_run *run, struct batch *batch, const struct leat_variant *variant, uint32_t count,
-              uint64_t now_ns, uint32_t *ret_items)
+              uint64_t now_ns, struct leat_done_cell *report)
 {
     struct leat_shared_tables *tables = run->worker->options.tables;
-    uint32_t kept = 0, items = 0;
+    uint32_t kept = 0;
 
     for (uint32_t i = 0; i < count; i++) {
         const struct leat_work_cell *query = &batch->queries[i];
@@ -167,18 +167,19 @@ fill_segments(struct leat_worker_run *run, struct batch *batch, const struct lea
                 response_to(query, expired ? LEAT_OUTCOME_EXPIRED : LEAT_OUTCOME_REJECTED, now_ns, now_ns,
                             run->worker->options.index);
             response.reason = expired ? LEAT_REASON_NONE : LEAT_REASON_TENSOR;
+            report->refused += !expired;
             leat_daemon_session_respond(session, 1 + run->worker->options.index, &response);
             leat_daemon_session_ring(session);
             continue;
         }
         segment->sizes = variant->size_count > 0 ? batch->sizes[kept] : NULL;
-        items += segment->items;
+        report->items += segment->items;
         if (kept != i) {
             batch->queries[kept] = *query;
         }
         kept++;
     }
-    *ret_items = items;
+    report->expired = count - kept - report->refused;
     return kept;
 }
 
@@ -407,11 +408,10 @@ run_batch(struct leat_worker_run *run, struct batch *batch, uint32_t count)
 
     const struct leat_variant *variant =
         atomic_load_explicit(&tables->variants[batch->queries[0].variant], memory_order_relaxed);
-    uint32_t items;
 
     batch->paused_ns = 0;
-    const uint32_t kept = fill_segments(run, batch, variant, count, start_ns, &items);
-    report.expired = count - kept;
+    const uint32_t kept = fill_segments(run, batch, variant, count, start_ns, &report);
+    const uint32_t items = report.items;
     if (kept > 0) {
         void *scratch = scratch_for(run, batch);
         const struct leat_plan *plan = plan_for(run, variant, items);
@@ -442,7 +442,6 @@ run_batch(struct leat_worker_run *run, struct batch *batch, uint32_t count)
             end_step(run, end_ns);
             report.step_permille = longest_step_permille(run, report.exec_ns);
         }
-        report.items = items;
         bump(&worker->statistics.busy_ns, report.exec_ns);
         bump(&worker->statistics.offline_ns, batch->queries[0].offline ? report.exec_ns : 0);
     }

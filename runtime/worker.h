@@ -72,7 +72,8 @@ struct leat_done_cell {
     uint64_t exec_ns;   /* without pauses */
     uint64_t paused_ns; /* since it started */
     uint32_t queries; /* all of the batch, in work ring order */
-    uint32_t expired; /* of them, not run because too late, of a dead session or named by a list that is not sound any more */
+    uint32_t expired; /* of them, not run because too late or of a dead session */
+    uint32_t refused; /* of them, not run because their list is not sound any more */
     uint32_t items;   /* that were run */
     uint32_t failed;  /* of those that were run */
     struct leat_team_shape shape; /* of the team that ran it */
@@ -80,7 +81,7 @@ struct leat_done_cell {
     bool tells_all;
     bool gave_way; /* it is the one that gives way, which others may have passed */
     uint16_t step_permille; /* of exec_ns its longest step took, where it gave way: so long did whoever came wait at the most */
-    unsigned char pad[8];
+    unsigned char pad[4];
 };
 _Static_assert(sizeof(struct leat_done_cell) == LEAT_CACHE_LINE, "one report is one line");
 

@@ -377,7 +377,7 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_attention(struct cpu_builder *b);
 /* RNN, GRU and LSTM with constant weights. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_recurrent(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_unary(struct cpu_builder *b);
-/* Between floats of 16 and of 32 bits, and i32 to f32. */
+/* Between floats of 16 and of 32 bits, and whole numbers to f32. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_cast(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_binary(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_total(struct cpu_builder *b);

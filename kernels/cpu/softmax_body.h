@@ -8,18 +8,18 @@
 #include "kernels/cpu/logarithm.h"
 #include "kernels/cpu/softmax.h"
 
-enum { VECTORS_MAX = 4 };
+enum { VECTORS_MAX = 4, TERMS = 128 /* that are added up one after another */ };
 
 /* `columns` of them, which `vectors`, a constant, hold. */
 CPU_INLINE void
 soften(const float *x, size_t rows, size_t width, int64_t columns, const size_t vectors, const bool logarithm, float *y)
 {
-    cpu_floats most[VECTORS_MAX], sums[VECTORS_MAX];
+    cpu_floats most[VECTORS_MAX], sums[VECTORS_MAX], totals[VECTORS_MAX];
 
 #pragma GCC unroll 4
     for (size_t v = 0; v < vectors; v++) {
         most[v] = cpu_all(-(double)INFINITY);
-        sums[v] = CPU_V(setzero)();
+        sums[v] = totals[v] = CPU_V(setzero)();
     }
     for (size_t r = 0; r < rows; r++) {
 #pragma GCC unroll 4
@@ -37,9 +37,17 @@ soften(const float *x, size_t rows, size_t width, int64_t columns, const size_t 
             cpu_store_first(y + r * width + v * CPU_LANES, left, logarithm ? less : weight);
             sums[v] = CPU_V(add)(sums[v], weight);
         }
+        if (LEAT_UNLIKELY((r + 1) % TERMS == 0)) {
+#pragma GCC unroll 4
+            for (size_t v = 0; v < vectors; v++) {
+                totals[v] = CPU_V(add)(totals[v], sums[v]);
+                sums[v] = CPU_V(setzero)();
+            }
+        }
     }
 #pragma GCC unroll 4
     for (size_t v = 0; v < vectors; v++) {
+        sums[v] = CPU_V(add)(totals[v], sums[v]);
         if (logarithm) {
             float logarithms[CPU_LANES];
             CPU_V(storeu)(logarithms, sums[v]);

@@ -329,8 +329,8 @@ loosen(struct leat_graph *body, const struct leat_graph *tried, const struct sta
 
 /*
  * As infer_inner(). Before specialisation a state may grow, for the loop may be unrolled: nothing inside may be computed from
- * a size of the first iteration alone. What is computed once stays, so copies show which sizes the states keep. Three runs for
- * each level of loops at most: they do not lie deep in each other (LEAT_ONNX_LOOPS_MAX).
+ * a size of the first iteration alone. What is computed once stays, so copies show which sizes the states keep. A body is inferred
+ * four times at most for each level of loops: they do not lie deep in each other (LEAT_ONNX_LOOPS_MAX).
  */
 static enum leat_status
 infer_body(const struct leat_graph *graph, const struct leat_node *node, struct leat_graph *body, uint32_t captured,

@@ -17,8 +17,8 @@
 #include "kernels/graph_build.h"
 
 #define LEAT_ONNX_BYTES_MAX INT32_MAX /* protobuf's own limit */
-#define LEAT_ONNX_DEPTH_MAX 40u       /* messages inside messages; a plain model needs 7, a graph inside another 3 more */
-#define LEAT_ONNX_LOOPS_MAX 4u        /* Loop and Scan inside each other */
+#define LEAT_ONNX_DEPTH_MAX 28u       /* messages inside messages; a plain model needs 7, a graph inside another 3 more */
+#define LEAT_ONNX_LOOPS_MAX 3u        /* Loop and Scan inside each other */
 
 /* Wire-level check of one serialised message. */
 LEAT_MUST_CHECK enum leat_status leat_onnx_scan(const ProtobufCMessageDescriptor *descriptor,

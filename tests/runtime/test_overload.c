@@ -29,6 +29,7 @@ static struct house {
     uint64_t latency_ns;
     double spread; /* batches take up to so much of their time more or less */
     bool is_pipeline, serves_late;
+    uint32_t one_in; /* queries that is the second application's; 0: they come in turn */
 } house;
 
 static struct outcome {
@@ -188,7 +189,8 @@ play(double rate_qps, uint32_t apps)
             set_clock(next);
         }
         while (sent < QUERIES && arrival_ns <= now()) {
-            const uint32_t app = sent++ % apps;
+            const uint32_t app = house.one_in > 0 ? sent % house.one_in == 0 : sent % apps;
+            sent++;
             arrival_ns += (uint64_t)(-log(uniform()) / rate_qps * 1e9);
             if (spare_count[app] == 0) {
                 outcome.kept_out++;
@@ -234,6 +236,41 @@ check(const char *name, double load, uint32_t apps)
                       outcome.late, outcome.refused, outcome.expired, outcome.kept_out);
     }
     EXPECT(sum >= least * can && fewest >= 0.6 * can / apps && others && outcome.kept_out <= QUERIES / 100);
+}
+
+/* Full batches of one application always wait; of another, whose never are, all is in time beside it. */
+static void
+play_beside_backlog(uint32_t worker_count, uint32_t depth, bool serves_late)
+{
+    static const uint16_t classes[LEAT_SCHED_WORKERS_MAX];
+    const double capacity_qps = worker_count * ITEMS_MAX * 1e9 / (double)(batch_ns[0] + ITEMS_MAX * item_ns);
+    const struct steps_options options = {.worker_count = worker_count,
+                                          .classes = classes,
+                                          .worker_depth = depth,
+                                          .sessions = 4,
+                                          .router = &leat_router_fcfs,
+                                          .selector = &leat_selector_fixed,
+                                          .other_count = APPS - 1,
+                                          .drop_late = !serves_late,
+                                          .latency_ns = {batch_ns[0]},
+                                          .per_item_ns = {item_ns},
+                                          .items_max = ITEMS_MAX};
+
+    steps_start(&options);
+    house = (struct house){.dispatcher = steps.dispatcher,
+                           .worker_count = worker_count,
+                           .numbers = NUMBERS_MAX,
+                           .latency_ns = 120 * MS,
+                           .spread = 0.15,
+                           .serves_late = serves_late,
+                           .one_in = 50};
+    play(2 * capacity_qps, APPS);
+    if (outcome.in_time[1] < QUERIES / 50 * 9 / 10 || outcome.in_time[0] < QUERIES / 2 * 7 / 10) {
+        (void)fprintf(stderr, "%u workers, %u batches each: beside a backlog %u in time of %u, of the backlog %u of %u\n", worker_count,
+                      depth, outcome.in_time[1], QUERIES / 50, outcome.in_time[0], QUERIES / 2);
+    }
+    EXPECT(outcome.in_time[1] >= QUERIES / 50 * 9 / 10 && outcome.in_time[0] >= QUERIES / 2 * 7 / 10);
+    steps_stop();
 }
 
 static const double loads[] = {0.7, 0.5, 1, 1.3, 2, 4}; /* each other one with a sanitizer */
@@ -458,6 +495,10 @@ main(void)
     test_late_queries(true);
     test_late_queries(false);
     for (uint32_t depth = 1; depth <= 2; depth++) {
+        for (uint32_t workers_there = 1; workers_there <= 3; workers_there += 2) {
+            play_beside_backlog(workers_there, depth, false);
+            play_beside_backlog(workers_there, depth, true);
+        }
         for (int noisy = LEAT_TEST_SHARE > 1; noisy < 2; noisy++) {
             const double spread = noisy * 0.15;
             play_applications(1, depth, 1, false, spread);

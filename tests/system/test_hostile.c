@@ -300,6 +300,10 @@ test_changed_list(void)
         EXPECT(response.reason == (n < 2 ? LEAT_REASON_TENSOR : LEAT_REASON_NONE) && response.ticket_low == n + 1);
     }
     EXPECT(intruder.arena[2 * PAIRS * LEAT_TENSOR_ALIGN] == 0xff); /* the last output, where it was moved to */
+    struct leat_dispatcher_statistics statistics;
+    leat_dispatcher_statistics(box_dispatcher(box), &statistics);
+    EXPECT(statistics.rejected_malformed == 2 && atomic_load(&box_application(box)->counters.rejected) == 2);
+    EXPECT(atomic_load(&box_application(box)->counters.expired) == 0);
     leave(&intruder);
     box_disconnect(&bystander);
     box_stop(box);

@@ -1031,11 +1031,15 @@ is_large(const struct box *box, uint32_t worker, uint16_t application)
     return held.application == application && held.cpu_count > 1 && !held.pending;
 }
 
-/* One of several cores that serves the application is in a batch, and stays there. Decisions may come before that. */
+/*
+ * One of several cores that serves the first application is in a batch, and stays there. Decisions may come before that; where load
+ * has been high for long there may be none, so it comes and goes.
+ */
 static uint32_t
-hold_large(const struct box *box, uint16_t application)
+hold_large(const struct box *box, struct leat_session *control, struct load *load, uint16_t application)
 {
     for (;;) {
+        set_rates(load, decisions_of(control) / 16 % 2 == 0 ? HIGH_QPS : CALM_QPS, CALM_QPS);
         for (uint32_t w = 0; w < box->placement->worker_count; w++) {
             if (is_large(box, w, application)) {
                 hold_worker(w);
@@ -1096,8 +1100,7 @@ test_held_up(void)
     struct leat_session *control = open_session(&box);
     const uint16_t second = id_of(&box, names[1]);
     begin_load(&load, &box, names, 0);
-    set_rates(&load, HIGH_QPS, CALM_QPS);
-    const uint32_t worker = hold_large(&box, id_of(&box, names[0]));
+    const uint32_t worker = hold_large(&box, control, &load, id_of(&box, names[0]));
     leat_daemon_held(box.daemon, worker, &held);
     const uint32_t cores = held.cpu_count;
     set_rates(&load, CALM_QPS, CALM_QPS);
