@@ -258,7 +258,8 @@ submit(uint32_t application, uint32_t number, uint32_t items, uint32_t latency_u
                                               .length = length & LEAT_LENGTH_MAX,
                                               .flags = flags,
                                               .slot = (uint16_t)slot,
-                                              .target = application_at(application)->id,
+                                              .target = application < LEAT_PIPELINE_TARGET ? application_at(application)->id
+                                                                                           : (uint16_t)application,
                                               .cost_cap = leat_wire_cost_code(cost_cap_nano),
                                               .ticket_low = number,
                                               .units = {0, 1}};

@@ -58,7 +58,7 @@ void steps_stop(void); /* everything has ended */
 void steps_submit(uint32_t number, uint32_t items, uint32_t latency_us);
 void steps_submit_capped(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t cost_cap_nano);
 void steps_submit_offline(uint32_t number, uint32_t items);
-/* To the application of this id; offline where latency_us is UINT32_MAX. */
+/* To the application of this id, or a pipeline that the caller has added; offline where latency_us is UINT32_MAX. */
 void steps_submit_to(uint32_t application, uint32_t number, uint32_t items, uint32_t latency_us);
 void steps_submit_long(uint32_t number, uint32_t items, uint32_t latency_us, uint32_t length);
 
