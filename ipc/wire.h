@@ -5,7 +5,8 @@
  * Role     A session has two memfds, made and sealed by the daemon: the *rings* (this layout) and the *arena*
  *          (tensor bytes only). Set-up messages travel over a SOCK_SEQPACKET socket, one struct a packet.
  * Trust    The daemon believes nothing that it reads here: it copies a request cell once, then checks the copy.
- *          It never reads back geometry, positions or lanes. A list of tensors it copies and checks whenever it needs one. The client may break its own session only.
+ *          It never reads back geometry, positions or lanes. A list of tensors it copies and checks whenever it needs
+ *          one. The client may break its own session only.
  * Flow     No ring has a consumer index in shared memory. A session has `slots` slots; a query holds one
  *          from submission until its completion was collected. The submission ring has 4 * slots cells and each
  *          lane `slots` cells, and the argument in docs/shared-memory.md shows that a conforming client can

@@ -289,12 +289,11 @@ remove_pipeline(void)
     leat_daemon_session_destroy(stages_session);
 }
 
-/* Full batches of one application always wait; of another, whose never are, nearly all is in time beside it, and most runs are. */
-static void
-play_beside_backlog(uint32_t worker_count, uint32_t depth, bool serves_late, bool has_runs)
+/* The applications of `house` that share workers of one class; what they can do in a second, in batches of the largest size. */
+static double
+start_applications(uint32_t worker_count, uint32_t depth, bool serves_late)
 {
     static const uint16_t classes[LEAT_SCHED_WORKERS_MAX];
-    const double capacity_qps = worker_count * ITEMS_MAX * 1e9 / (double)(batch_ns[0] + ITEMS_MAX * item_ns);
     const struct steps_options options = {.worker_count = worker_count,
                                           .classes = classes,
                                           .worker_depth = depth,
@@ -308,6 +307,15 @@ play_beside_backlog(uint32_t worker_count, uint32_t depth, bool serves_late, boo
                                           .items_max = ITEMS_MAX};
 
     steps_start(&options);
+    return worker_count * ITEMS_MAX * 1e9 / (double)(batch_ns[0] + ITEMS_MAX * item_ns);
+}
+
+/* Full batches of one application always wait; of another, whose never are, nearly all is in time beside it, and most runs are. */
+static void
+play_beside_backlog(uint32_t worker_count, uint32_t depth, bool serves_late, bool has_runs)
+{
+    const double capacity_qps = start_applications(worker_count, depth, serves_late);
+
     house = (struct house){.dispatcher = steps.dispatcher,
                            .worker_count = worker_count,
                            .numbers = NUMBERS_MAX,
@@ -337,22 +345,8 @@ static const double loads[] = {0.7, 0.5, 1, 1.3, 2, 4}; /* each other one with a
 static void
 play_applications(uint32_t worker_count, uint32_t depth, uint32_t apps, bool serves_late, double spread)
 {
-    static const uint16_t classes[LEAT_SCHED_WORKERS_MAX];
-    const double capacity_qps = worker_count * ITEMS_MAX * 1e9 / (double)(batch_ns[0] + ITEMS_MAX * item_ns);
-
     for (size_t l = 0; l < LEAT_COUNT_OF(loads); l += LEAT_TEST_SHARE > 1 ? 2 : 1) {
-        const struct steps_options options = {.worker_count = worker_count,
-                                              .classes = classes,
-                                              .worker_depth = depth,
-                                              .sessions = 4,
-                                              .router = &leat_router_fcfs,
-                                              .selector = &leat_selector_fixed,
-                                              .other_count = APPS - 1,
-                                              .drop_late = !serves_late,
-                                              .latency_ns = {batch_ns[0]},
-                                              .per_item_ns = {item_ns},
-                                              .items_max = ITEMS_MAX};
-        steps_start(&options);
+        const double capacity_qps = start_applications(worker_count, depth, serves_late);
         house = (struct house){.dispatcher = steps.dispatcher,
                                .worker_count = worker_count,
                                .numbers = NUMBERS_MAX,
