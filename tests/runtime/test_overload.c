@@ -286,7 +286,6 @@ remove_pipeline(void)
     }
     EXPECT(event.kind == LEAT_EVENT_PIPELINE_GONE);
     leat_pipeline_fini_runs(&twice);
-    leat_daemon_session_destroy(stages_session);
 }
 
 /* The applications of `house` that share workers of one class; what they can do in a second, in batches of the largest size. */
@@ -338,6 +337,9 @@ play_beside_backlog(uint32_t worker_count, uint32_t depth, bool serves_late, boo
     }
     EXPECT(outcome.in_time[1] >= least && outcome.in_time[0] >= QUERIES / 2 * 7 / 10);
     steps_stop();
+    if (has_runs) {
+        leat_daemon_session_destroy(stages_session); /* lives as long as the dispatcher */
+    }
 }
 
 static const double loads[] = {0.7, 0.5, 1, 1.3, 2, 4}; /* each other one with a sanitizer */
