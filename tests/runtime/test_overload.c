@@ -191,7 +191,7 @@ play(double rate_qps, uint32_t apps)
             set_clock(next);
         }
         while (sent < QUERIES && arrival_ns <= now()) {
-            const uint32_t app = house.one_in > 0 ? sent % house.one_in == 0 : sent % apps;
+            const uint32_t app = house.one_in == 0 ? sent % apps : sent % house.one_in == 0 ? 1U : 0U;
             sent++;
             arrival_ns += (uint64_t)(-log(uniform()) / rate_qps * 1e9);
             if (spare_count[app] == 0) {
@@ -330,7 +330,7 @@ play_beside_backlog(uint32_t worker_count, uint32_t depth, bool serves_late, boo
     if (has_runs) {
         remove_pipeline();
     }
-    const uint32_t least = QUERIES / 50 * (has_runs ? 7 : 9) / 10; /* a run waits for the backlog's batches twice */
+    const uint32_t least = QUERIES / 50 * (has_runs ? 7U : 9U) / 10; /* a run waits for the backlog's batches twice */
     if (outcome.in_time[1] < least || outcome.in_time[0] < QUERIES / 2 * 7 / 10) {
         (void)fprintf(stderr, "%u workers, %u batches each: beside a backlog %s %u in time of %u, of the backlog %u of %u\n", worker_count,
                       depth, has_runs ? "runs" : "queries", outcome.in_time[1], QUERIES / 50, outcome.in_time[0], QUERIES / 2);
