@@ -38,6 +38,7 @@ static struct {
     uint64_t sent, taken;
 } clients[CLIENTS];
 static uint64_t batch_ns;       /* when the last batch began */
+static uint32_t running;        /* the worker that runs it */
 static uint32_t found[QUERIES]; /* as pipeline_steps.found was */
 
 /* ---- What is right ---------------------------------------------------------------------------- */
@@ -133,9 +134,10 @@ static struct leat_variant_copy copies[STAGES][VARIANTS];
 static struct leat_variant variants[STAGES][VARIANTS];
 
 static uint64_t
-time_of(uint32_t s, uint32_t variant, uint32_t items)
+time_of(uint32_t s, uint32_t variant, uint16_t class, uint32_t items)
 {
-    return (1 + 2 * variant) * (options.stages[s].batch_ns + options.stages[s].time_ns * items);
+    const uint64_t first_ns = (1 + 2 * variant) * (options.stages[s].batch_ns + options.stages[s].time_ns * items);
+    return options.speed[class] > 0 ? (uint64_t)((double)first_ns / options.speed[class]) : first_ns;
 }
 
 /* An element says whose it is; the same words to its end. */
@@ -231,6 +233,8 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
 {
     const uint32_t place = (uint32_t)((const char *)plan - &plans[0][0]), s = place / VARIANTS, variant = place % VARIANTS;
     const uint64_t start_ns = pipeline_steps.tables.clock.base_ns;
+    const uint32_t shape = atomic_load_explicit(&pipeline_steps.workers[running]->shape, memory_order_relaxed);
+    const uint16_t class = leat_worker_unpack_shape(shape).worker_class;
     uint32_t items = 0;
 
     (void)scratch;
@@ -254,7 +258,7 @@ run(const struct leat_plan *plan, const struct leat_segment *segments, uint32_t 
     for (uint32_t i = 0; i < count; i++) {
         run_segment(s, &segments[i]);
     }
-    pipeline_steps.tables.clock.base_ns += time_of(s, variant, items) + (uint64_t)pipeline_steps.longer_ns;
+    pipeline_steps.tables.clock.base_ns += time_of(s, variant, class, items) + (uint64_t)pipeline_steps.longer_ns;
     pipeline_steps.longer_ns = 0;
     for (uint32_t i = 0; i < count; i++) {
         struct pipeline_steps_query *query = query_of(s, &segments[i]);
@@ -322,9 +326,11 @@ start_application(uint16_t s)
             .items_max = batch_items, .accuracy_ppm = variants[s][v].accuracy_ppm, .cost_nano = 1 + v, .ready = true};
         memset(profiles[s][v], 0, sizeof(profiles[s][v]));
         for (uint32_t items = 1; items <= batch_items; items *= 2) {
-            leat_profile_set(&profiles[s][v][0], items, time_of(s, v, items));
+            for (uint16_t c = 0; c == 0 || c < options.class_count; c++) {
+                leat_profile_set(&profiles[s][v][c], items, time_of(s, v, c, items));
+                app->instances.measured[v][c] = profiles[s][v][c];
+            }
         }
-        app->instances.measured[v][0] = profiles[s][v][0];
     }
     pipeline_steps_command(&(struct leat_command){.kind = LEAT_COMMAND_ADD_APPLICATION, .application = app});
 }
@@ -418,6 +424,7 @@ pipeline_steps_start(const struct pipeline_steps_options *given)
     const struct leat_dispatcher_options dispatcher_options = {.tables = &pipeline_steps.tables,
                                                                .workers = pipeline_steps.workers,
                                                                .worker_classes = classes,
+                                                               .class_count = given->class_count,
                                                                .worker_count = given->worker_count,
                                                                .worker_depth = given->worker_depth,
                                                                .queue_capacity = given->queue_capacity,
@@ -658,6 +665,9 @@ take_events(void)
     struct leat_event event;
 
     while (leat_dispatcher_poll_event(pipeline_steps.dispatcher, &event)) {
+        if (options.event != NULL) {
+            options.event(&event);
+        }
         if (event.kind == LEAT_EVENT_PIPELINE_GONE) {
             NEED(!pipeline_steps.gone && event.pipeline == &pipeline_steps.pipeline && event.pipeline->running == 0);
             pipeline_steps.gone = true;
@@ -671,7 +681,7 @@ take_events(void)
             pipeline_steps.jumps++;
             continue;
         }
-        if (event.kind == LEAT_EVENT_DEDICATED) {
+        if (event.kind == LEAT_EVENT_DEDICATED || event.kind == LEAT_EVENT_RESIZED || event.kind == LEAT_EVENT_PROFILES_COPIED) {
             continue;
         }
         NEED(event.kind == LEAT_EVENT_SESSION_GONE && clients[event.session->index].closing);
@@ -716,6 +726,7 @@ bool
 pipeline_steps_run(uint32_t worker)
 {
     batch_ns = pipeline_steps.tables.clock.base_ns;
+    running = worker;
     return leat_worker_step(pipeline_steps.workers[worker]);
 }
 

@@ -46,6 +46,9 @@ struct pipeline_steps_options {
     uint32_t waiting_max;    /* of an application */
     bool drop_late;          /* of the applications */
     bool priced;             /* a worker for an hour costs one */
+    uint32_t class_count;    /* that workers can become; they start as the first; 0: 1 */
+    double speed[LEAT_WORKER_CLASSES_MAX]; /* of a class beside the first; 0: as that */
+    void (*event)(const struct leat_event *event); /* is told of all; NULL: nobody is */
 };
 
 /* What is asked of a query beside its number; zeroes: nothing. */

@@ -2,19 +2,14 @@
 /*
  * Goal     Once cores have followed a load that stays, nearly all queries are in time with those that were chosen, where batches
  *          pay: a plan counts on batches, and whether they come about is for the dispatcher to see to.
- * Method   Dispatcher, workers, scaler, plan of workers and feedback are the daemon's, on a virtual clock, and looks come in their
- *          time, none for a jump. Queries come at random (Poisson), and batches take up to so much more or less than profiles say.
+ * Method   Dispatcher, workers, scaler, plan of workers and feedback are the daemon's, on a virtual clock (scaled.h).
+ *          Queries come at random (Poisson), and batches take up to so much more or less than profiles say.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/align.h"
-#include "runtime/dispatcher_private.h"
-#include "runtime/scale_plan.h"
-#include "sched/scaler.h"
-#include "sched/shortfall.h"
 #include "tests/leat_test.h"
+#include "tests/runtime/scaled.h"
 #include "tests/runtime/steps.h"
 
 #define MS UINT64_C(1000000)
@@ -27,7 +22,6 @@ enum {
     NUMBERS = 4096,
     SETTLING_S = 20, /* rates are remembered for half of that */
     MEASURED_S = 10 / LEAT_TEST_SHARE + 1,
-    LOOK_MS = 100,
 };
 #define SIZES UINT32_C(0x8b)
 
@@ -37,22 +31,6 @@ struct model {
     uint64_t constant_ns, item_ns;
     bool shares_constant, shares_items;
 };
-
-static struct {
-    struct leat_scaler_application application;
-    struct leat_scaler_state state;
-    struct leat_scale_worker workers[WORKERS];
-    struct leat_shortfall shortfall;
-    struct leat_resize resizes[WORKERS];
-    bool resizing[WORKERS], changed;
-    struct leat_dedication dedication;
-    uint64_t latency_ns[LEAT_SCALE_CORES_MAX * LEAT_SCALE_BATCH_MAX];
-    void *memory;
-    uint64_t core_looks; /* cores that workers were to have, over all looks that were measured */
-    uint32_t looks, changes;
-} scaling;
-
-static const struct leat_joint_box box = {.class_count = 1, .classes = {{.cores = CORES, .price = 1}}};
 
 static struct {
     struct leat_team_shape shape; /* that the batch began in */
@@ -79,12 +57,6 @@ set_clock(uint64_t now_ns)
     steps.now_ns = steps.tables.clock.base_ns = now_ns;
 }
 
-static uint16_t
-class_of(uint32_t cores)
-{
-    return (uint16_t)__builtin_ctz(cores);
-}
-
 static uint64_t
 time_of(const struct model *model, uint32_t class, uint32_t items)
 {
@@ -92,18 +64,13 @@ time_of(const struct model *model, uint32_t class, uint32_t items)
            items * (model->shares_items ? model->item_ns >> class : model->item_ns);
 }
 
-/* ---- Scaling, as the keeper does ---------------------------------------------------------------------- */
-
 static void
 take_events(void)
 {
     struct leat_event event;
 
     while (leat_dispatcher_poll_event(steps.dispatcher, &event)) {
-        if (event.kind == LEAT_EVENT_RESIZED) {
-            scaling.resizing[event.resize->worker] = false;
-            scaling.workers[event.resize->worker].has = event.resize->shape.cores;
-        }
+        scaled_take(&event);
     }
 }
 
@@ -113,116 +80,6 @@ command(const struct leat_command *order)
     leat_dispatcher_command(steps.dispatcher, order);
     (void)steps_round(0);
     take_events();
-}
-
-static void
-resize(uint32_t w, uint32_t cores)
-{
-    struct leat_team_shape shape = {.cores = (uint16_t)cores, .worker_class = steps.dispatcher->records[w].class};
-
-    EXPECT(!scaling.resizing[w]); /* no batch takes as long as a look's interval */
-    shape.worker_class = cores > 0 ? class_of(cores) : shape.worker_class;
-    scaling.resizing[w] = true;
-    scaling.resizes[w] = (struct leat_resize){.worker = (uint16_t)w, .shape = shape};
-    command(&(struct leat_command){.kind = LEAT_COMMAND_RESIZE, .resize = &scaling.resizes[w]});
-}
-
-static void
-carry_out(const struct leat_scaler_order *order)
-{
-    const struct leat_scale_wanted wanted = {
-        .instances = order->instances, .cores = order->cores, .class = order->worker_class};
-    struct leat_scale_worker planned[WORKERS];
-    uint32_t free_cores = CORES;
-
-    for (uint32_t w = 0; w < WORKERS; w++) {
-        free_cores -= scaling.workers[w].cores;
-    }
-    leat_scale_assign(&(struct leat_scale_plan_input){.workers = scaling.workers,
-                                                      .worker_count = WORKERS,
-                                                      .free_cores = &free_cores,
-                                                      .pool_count = 1,
-                                                      .wanted = &wanted,
-                                                      .application_count = 1,
-                                                      .parks = true},
-                      planned);
-    scaling.changed = memcmp(planned, scaling.workers, sizeof(planned)) != 0;
-    if (!scaling.changed) {
-        return;
-    }
-    scaling.changes++;
-    for (uint32_t w = 0; w < WORKERS; w++) {
-        scaling.dedication.owners[w] = planned[w].application == 0 ? steps.app.id : LEAT_WORKER_FOR_ALL;
-    }
-    command(&(struct leat_command){.kind = LEAT_COMMAND_DEDICATE, .dedication = &scaling.dedication});
-    for (uint32_t w = 0; w < WORKERS; w++) {
-        const uint32_t before = scaling.workers[w].cores;
-        planned[w].has = scaling.workers[w].has;
-        scaling.workers[w] = planned[w];
-        if (planned[w].cores != before) {
-            resize(w, planned[w].cores);
-        }
-    }
-}
-
-static void
-look(void)
-{
-    static struct leat_profile_copy copy;
-    const struct leat_scaler_options options = {.deviations = 2, .hold = 100, .settle = 10, .workers = {WORKERS}};
-    struct leat_scaler_application *application = &scaling.application, *const applications[] = {application};
-    struct leat_joint_stage *joint = &application->joint.stages[0];
-    const struct leat_scaler_order *order = &application->orders[0];
-    uint32_t ready = 0, cores = 0;
-    bool settled = !scaling.changed;
-
-    copy = (struct leat_profile_copy){.application = steps.app.id};
-    command(&(struct leat_command){.kind = LEAT_COMMAND_COPY_PROFILES, .profiles = &copy});
-    EXPECT(copy.found);
-    for (uint32_t w = 0; w < WORKERS; w++) {
-        ready += scaling.workers[w].application == 0;
-        cores += scaling.workers[w].cores;
-        settled = settled && scaling.workers[w].has == scaling.workers[w].cores;
-    }
-    scaling.core_looks += cores;
-    scaling.looks++;
-    leat_shortfall_look(&scaling.shortfall, copy.queries, copy.late_queries, settled, cores < CORES);
-    joint->latency_ns[0] = scaling.latency_ns;
-    for (uint32_t c = 1; c <= joint->cores_max; c++) {
-        for (uint32_t items = 1; items <= ITEMS_MAX; items++) {
-            scaling.latency_ns[(c - 1) * ITEMS_MAX + items - 1] =
-                (SIZES >> (c - 1) & 1) != 0 ? leat_profile_predict(&copy.profiles[class_of(c)], items) : 0;
-        }
-    }
-    const uint64_t room = ready > 0 ? order->batch : 0;
-    application->rate_qps = copy.rising_qps * scaling.shortfall.factor;
-    application->stages[0] = (struct leat_scaler_stage){
-        .ready = ready,
-        .cores = ready > 0 ? order->cores : 1,
-        .waiting = copy.waiting_items > room ? (uint32_t)(copy.waiting_items - room) : 0,
-        .instances_max = WORKERS,
-    };
-    leat_scaler_decide(&options, &box, &scaling.state, applications, 1, scaling.memory);
-    carry_out(order);
-}
-
-static void
-begin_scaling(void)
-{
-    memset(&scaling, 0, sizeof(scaling));
-    scaling.memory = aligned_alloc(LEAT_CACHE_LINE, leat_round_up(leat_joint_bytes(&box, 1), LEAT_CACHE_LINE));
-    EXPECT(scaling.memory != NULL);
-    scaling.shortfall = (struct leat_shortfall)LEAT_SHORTFALL_INIT;
-    scaling.application.joint = (struct leat_joint_application){
-        .stages = {{.cores_max = 8, .batch_max = ITEMS_MAX, .cores_min = 1, .calls = 1}},
-        .stage_count = 1,
-        .term_count = 1,
-        .objective_ns = objective_ns,
-        .weight = 1};
-    for (uint32_t w = 0; w < WORKERS; w++) {
-        scaling.workers[w] =
-            (struct leat_scale_worker){.sizes = SIZES, .cores = 1, .has = 1, .application = LEAT_SCALE_NOBODY};
-    }
 }
 
 /* ---- The load ------------------------------------------------------------------------------------------- */
@@ -290,7 +147,7 @@ play(const struct model *model, double rate_qps)
     static bool counts[NUMBERS];
     uint32_t out_count = 0, spare_count = 0;
     const uint64_t begin_ns = steps.now_ns + SETTLING_S * 1000 * MS, end_ns = begin_ns + MEASURED_S * 1000 * MS;
-    uint64_t arrival_ns = steps.now_ns, look_ns = steps.now_ns;
+    uint64_t arrival_ns = steps.now_ns;
 
     memset(&outcome, 0, sizeof(outcome));
     memset(workers, 0, sizeof(workers));
@@ -299,9 +156,10 @@ play(const struct model *model, double rate_qps)
         spare_count++;
     }
     while (steps.now_ns < end_ns || out_count > 0) {
-        uint64_t next = steps.now_ns + MS < look_ns ? steps.now_ns + MS : look_ns;
+        uint64_t next = steps.now_ns + MS < scaled_due_ns() ? steps.now_ns + MS : scaled_due_ns();
         uint32_t ends = WORKERS;
         next = arrival_ns < next ? arrival_ns : next;
+        next = next > steps.now_ns ? next : steps.now_ns;
         for (uint32_t w = 0; w < WORKERS; w++) {
             if (workers[w].busy && workers[w].end_ns <= next) {
                 next = workers[w].end_ns;
@@ -313,13 +171,6 @@ play(const struct model *model, double rate_qps)
         } else {
             set_clock(next);
         }
-        if (steps.now_ns >= look_ns && steps.now_ns < end_ns) {
-            scaling.core_looks = steps.now_ns < begin_ns ? 0 : scaling.core_looks;
-            scaling.looks = steps.now_ns < begin_ns ? 0 : scaling.looks;
-            scaling.changes = steps.now_ns < begin_ns ? 0 : scaling.changes;
-            look();
-        }
-        look_ns = look_ns <= steps.now_ns ? look_ns + LOOK_MS * MS : look_ns;
         if (arrival_ns <= steps.now_ns) {
             arrival_ns = steps.now_ns < end_ns ? arrival_ns + (uint64_t)(-log(uniform()) / rate_qps * 1e9) : UINT64_MAX;
             EXPECT(spare_count > 0);
@@ -331,6 +182,10 @@ play(const struct model *model, double rate_qps)
         }
         (void)steps_round(0);
         take_events();
+        if (steps.now_ns < begin_ns) {
+            scaled.core_looks = scaled.looks = 0;
+        }
+        scaled_keep();
         begin_batches(model);
         for (uint32_t i = 0; i < out_count;) {
             struct leat_wire_response answer;
@@ -370,18 +225,27 @@ test_load(const struct model *model, uint32_t depth, double rate_qps, uint64_t o
     random_state = leat_test_seed;
     objective_ns = objective;
     steps_start(&options);
-    begin_scaling();
+    scaled_begin(&(struct scaled_options){.dispatcher = steps.dispatcher,
+                                          .tables = &steps.tables,
+                                          .command = command,
+                                          .stage_count = 1,
+                                          .stages = {{.application = steps.app.id, .items_max = ITEMS_MAX}},
+                                          .objective_ns = objective,
+                                          .worker_count = WORKERS,
+                                          .cores = CORES,
+                                          .sizes = SIZES,
+                                          .hold = 100});
     play(model, rate_qps);
-    const double share = outcome.in_time / (double)outcome.asked, cores = (double)scaling.core_looks / scaling.looks;
+    const double share = outcome.in_time / (double)outcome.asked, cores = (double)scaled.core_looks / scaled.looks;
     if (share < least || cores > 2 * takes + 2) {
         (void)fprintf(stderr,
                       "%s, %u batches each, %.0f/s within %.0f ms, late ones %s: %.4f in time, %u late, %u refused, %u expired; %.1f "
                       "cores, counted %.2f times\n",
                       model->name, depth, rate_qps, (double)objective / 1e6, drop_late ? "dropped" : "served", share, outcome.late,
-                      outcome.refused, outcome.expired, cores, scaling.shortfall.factor);
+                      outcome.refused, outcome.expired, cores, scaled.shortfall.factor);
     }
     EXPECT(share >= least && cores <= 2 * takes + 2);
-    free(scaling.memory);
+    scaled_end();
     steps_stop();
 }
 
