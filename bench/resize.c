@@ -26,6 +26,7 @@ static const char measures[] =
     "Beside it  Latencies of these queries in windows without a resize, which take turns with those with resizes one after\n"
     "           the other, a millisecond apart; and how many of each would be late for an objective of three times the median\n"
     "           without a resize.\n"
+    "           On two CPUs the dispatcher has no core of its own, and the client runs beside the worker.\n"
     "           With --cgroups KIND (auto) workers' threads are held as the setting of that name says.\n"
     "Does not   measure a resize of an idle worker, nor what a size is worth.\n"
     "Method     Closed loop on both sides. Percentiles are of all windows of a kind together.";
@@ -84,10 +85,12 @@ start_daemon(void)
     free(file);
     (void)snprintf(config, sizeof(config),
                    "socket: %s\nstate_dir: %s/state\ncgroups: %s\n"
-                   "dispatcher: {spin: 50us}\n" /* who asks for sizes counts as a client that spins, and does not */
+                   "dispatcher: {%s}\n"
                    "workers: [{count: 1, cores: 1, cores_max: 2}]\n"
                    "models: [{name: net, path: %s/net.onnx, items_max: 1}]\n",
-                   run.socket_path, run.folder, own[0].value != NULL ? own[0].value : "auto", run.folder);
+                   run.socket_path, run.folder, own[0].value != NULL ? own[0].value : "auto",
+                   /* who asks for sizes counts as a client that spins, and does not */
+                   sysconf(_SC_NPROCESSORS_ONLN) < 3 ? "own_core: false" : "spin: 50us", run.folder);
     write_file("leat.yaml", config, strlen(config));
     (void)snprintf(config, sizeof(config), "%s/leat.yaml", run.folder);
     run.daemon = bench_fork();

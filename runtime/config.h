@@ -99,6 +99,7 @@ struct leat_config {
         uint64_t pipeline_memory_bytes; /* of what lies between stages, all pipelines together */
     } limits;
     struct {
+        bool own_core;
         uint32_t cpu; /* LEAT_AUTO: by topology */
         uint64_t spin_ns; /* LEAT_CONFIG_SPIN_AUTO: while every thread that spins has a core */
         bool hold_cpu_dma_latency;

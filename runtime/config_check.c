@@ -302,11 +302,14 @@ enum leat_status
 leat_config_check(const struct leat_config *config, const struct leat_topology *topology,
                   struct leat_placement **ret_placement)
 {
-    const struct leat_placement_request request = {.dispatcher_cpu = config->dispatcher.cpu,
+    const struct leat_placement_request request = {.dispatcher_cpu = config->dispatcher.own_core ? config->dispatcher.cpu : LEAT_ANYWHERE,
                                                    .groups = config->workers,
                                                    .group_count = config->worker_group_count};
     enum leat_status status = load_backends(config);
 
+    if (status == LEAT_OK && !config->dispatcher.own_core && config->dispatcher.cpu != LEAT_AUTO) {
+        status = LEAT_FAIL(LEAT_ERR_CONFIG, "dispatcher.cpu: without a core of its own (own_core) it has no CPU: leave it out");
+    }
     if (status == LEAT_OK) {
         status = check_models(config);
     }

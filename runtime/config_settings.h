@@ -74,6 +74,7 @@ enum leat_setting_kind {
     X(pipeline_memory, SIZE, limits.pipeline_memory_bytes, 1048576, UINT64_C(1) << 36, "256MiB")
 
 #define LEAT_SETTINGS_DISPATCHER(X)                                                \
+    X(own_core, BOOL, dispatcher.own_core, 0, 0, "true")                           \
     X(cpu, AUTO, dispatcher.cpu, 0, LEAT_CPU_MAX - 1, "auto")                      \
     X(spin, AUTO_TIME, dispatcher.spin_ns, 0, 10000000, "auto")                    \
     X(hold_cpu_dma_latency, BOOL, dispatcher.hold_cpu_dma_latency, 0, 0, "false")

@@ -27,7 +27,7 @@ struct leat_cores {
     uint32_t count;
     struct holding *workers;
     uint32_t worker_count;
-    uint32_t dispatcher; /* its core's place */
+    uint32_t dispatcher; /* its core's place; UINT32_MAX: it has none of its own */
     uint32_t limit;      /* cores that the workers may use in all */
     uint32_t pool_count;
     uint32_t *most; /* [pool_count] of a pool that workers have or could have at first */
@@ -172,9 +172,12 @@ leat_cores_create(const struct leat_topology *topology, const struct leat_placem
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for the owner of cores");
     }
     list_cores(cores, topology);
-    cores->dispatcher = place_of(cores, topology, placement->dispatcher_cpu);
-    cores->all[cores->dispatcher].cpu = placement->dispatcher_cpu;
-    cores->all[cores->dispatcher].users++;
+    cores->dispatcher = UINT32_MAX;
+    if (placement->dispatcher_cpu != LEAT_ANYWHERE) {
+        cores->dispatcher = place_of(cores, topology, placement->dispatcher_cpu);
+        cores->all[cores->dispatcher].cpu = placement->dispatcher_cpu;
+        cores->all[cores->dispatcher].users++;
+    }
     while (cores->worker_count < placement->worker_count && status == LEAT_OK) {
         const uint32_t w = cores->worker_count++;
         status = enter(cores, topology, &placement->workers[w], &cores->workers[w]);

@@ -841,7 +841,7 @@ serve(const struct leat_config *config, const struct leat_topology *topology, co
         .cpusets = cpusets,
         .scaling = config->scaling,
         .pin = true,
-        .dispatcher_cpu = (int)placement->dispatcher_cpu,
+        .dispatcher_cpu = placement->dispatcher_cpu == LEAT_ANYWHERE ? -1 : (int)placement->dispatcher_cpu,
         .worker_depth = config->worker_queue_depth,
         .queue_capacity = config->limits.central_queue,
         .model_memory_bytes = config->limits.model_memory_bytes,

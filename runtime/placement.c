@@ -413,7 +413,11 @@ place_dispatcher(struct maker *maker)
     struct leat_placement *placement = maker->placement;
     struct unit *unit = NULL;
 
-    if (wanted != LEAT_AUTO) {
+    if (wanted == LEAT_ANYWHERE) {
+        placement->dispatcher_cpu = wanted;
+        leat_note(&placement->notes, "dispatcher_anywhere",
+                  "dispatcher has no core of its own and runs beside the workers; nothing spins by itself");
+    } else if (wanted != LEAT_AUTO) {
         const struct leat_topology_cpu *cpu = find_cpu(maker->topology, wanted);
         if (cpu == NULL || !cpu->allowed) {
             return LEAT_FAIL(LEAT_ERR_CONFIG, "dispatcher.cpu: CPU %u %s", wanted,
@@ -503,8 +507,12 @@ describe_clients(struct maker *maker)
                   "%u of %u workers share CPUs with other threads of leat", sharing,
                   placement->worker_count);
     }
-    placement->worker_cores = maker->budget > 1 ? maker->budget - 1 : 1;
-    placement->may_spin = sharing == 0 && threads + 1 <= maker->topology->usable_cpus;
+    const bool anywhere = placement->dispatcher_cpu == LEAT_ANYWHERE;
+    placement->worker_cores = anywhere || maker->budget == 1 ? maker->budget : maker->budget - 1;
+    placement->may_spin = !anywhere && sharing == 0 && threads + 1 <= maker->topology->usable_cpus;
+    if (anywhere) {
+        return;
+    }
     if (maker->budget == 1) {
         leat_note(&placement->notes, "one_cpu",
                   "one usable CPU: dispatcher, workers and clients share it; nothing spins by itself");

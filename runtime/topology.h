@@ -23,6 +23,7 @@
 #define LEAT_NOTE_TEXT_BYTES 192u
 #define LEAT_NOTES_MAX       32u
 #define LEAT_AUTO            UINT32_MAX
+#define LEAT_ANYWHERE        (UINT32_MAX - 1) /* no core of its own: wherever the kernel lets a thread run */
 
 /* One decision and its reason: {"cpu_quota", "cpu quota 2.5 -> 2 CPUs"}. */
 struct leat_note {
@@ -83,7 +84,7 @@ struct leat_worker_group {
 };
 
 struct leat_placement_request {
-    uint32_t dispatcher_cpu; /* LEAT_AUTO: leat chooses */
+    uint32_t dispatcher_cpu; /* LEAT_AUTO: leat chooses; LEAT_ANYWHERE: it takes no core from the workers */
     const struct leat_worker_group *groups;
     uint32_t group_count; /* 0: one group of defaults */
 };
@@ -107,7 +108,7 @@ struct leat_worker_class {
 #define LEAT_PLACEMENT_WORKERS_MAX 256u
 
 struct leat_placement {
-    uint32_t dispatcher_cpu;
+    uint32_t dispatcher_cpu; /* or LEAT_ANYWHERE */
     struct leat_worker_place *workers;
     uint32_t worker_count;
     /*

@@ -36,8 +36,12 @@ print_placement(const struct leat_placement *placement, FILE *out)
 {
     char text[256];
 
-    (void)fprintf(out, "dispatcher  CPU %u%s\n", placement->dispatcher_cpu,
-                  placement->may_spin ? ", spins before it sleeps" : ", never spins");
+    if (placement->dispatcher_cpu == LEAT_ANYWHERE) {
+        (void)fprintf(out, "dispatcher  no core of its own, never spins\n");
+    } else {
+        (void)fprintf(out, "dispatcher  CPU %u%s\n", placement->dispatcher_cpu,
+                      placement->may_spin ? ", spins before it sleeps" : ", never spins");
+    }
     for (uint32_t w = 0; w < placement->worker_count; w++) {
         const struct leat_worker_place *worker = &placement->workers[w];
         (void)fprintf(out, "worker %-4u CPUs %s  node %u  class %s%s\n", w,
@@ -123,8 +127,8 @@ placement_json(const struct leat_placement *placement)
                                (json_int_t)worker->node, "class", class->name, "shared",
                                (int)worker->shared));
     }
-    return json_pack("{s:I, s:o, s:o, s:I, s:b}", "dispatcher_cpu",
-                     (json_int_t)placement->dispatcher_cpu, "workers", workers, "client_cpus",
+    return json_pack("{s:o, s:o, s:o, s:I, s:b}", "dispatcher_cpu",
+                     placement->dispatcher_cpu == LEAT_ANYWHERE ? json_null() : json_integer(placement->dispatcher_cpu), "workers", workers, "client_cpus",
                      numbers_json(placement->client_cpus, placement->client_cpu_count), "worker_cores",
                      (json_int_t)placement->worker_cores, "may_spin", (int)placement->may_spin);
 }

@@ -53,7 +53,7 @@ test_defaults(void)
     EXPECT(config->limits.pipeline_memory_bytes == UINT64_C(256) << 20);
     EXPECT(config->drain_ns == UINT64_C(45000000000) && config->offline_utilisation_ppm == 400000);
     EXPECT(config->limits.session_memory_bytes == 0 && config->limits.session_memory_per_user_bytes == 0);
-    EXPECT(config->dispatcher.cpu == LEAT_AUTO && config->dispatcher.spin_ns == LEAT_CONFIG_SPIN_AUTO);
+    EXPECT(config->dispatcher.own_core && config->dispatcher.cpu == LEAT_AUTO && config->dispatcher.spin_ns == LEAT_CONFIG_SPIN_AUTO);
     EXPECT(!config->dispatcher.hold_cpu_dma_latency);
     EXPECT(config->scaling.mode == LEAT_SCALING_OFF && config->scaling.application_count == 0);
     EXPECT(config->scaling.interval_ns == 100000000 && config->scaling.hold_ns == UINT64_C(10000000000));
@@ -95,7 +95,7 @@ test_example_equals_defaults(const char *path)
         EXPECT(strstr(file_text, key) != NULL);
         keys += !heading;
     }
-    EXPECT(keys == 41);
+    EXPECT(keys == 42);
     free(example_text);
     free(defaults_text);
     leat_config_free(example);
@@ -302,6 +302,7 @@ test_mistakes_are_named_with_their_place(void)
         {"limits: {session_memory: 1KiB}\n", ":1:26: ", "allowed are 1MiB to 131072GiB"},
         {"dispatcher: {spin: 50}\n", ":1:20: dispatcher.spin: ", "needs a unit; allowed is auto or a whole number"},
         {"dispatcher: {spin: 1s}\n", ":1:20: ", "allowed are 0 to 10ms"},
+        {"dispatcher: {own_core: never}\n", ":1:24: ", "allowed are true and false"},
         {"dispatcher: {cpu: first}\n", ":1:19: ", "allowed are auto and 0 to 4095"},
         {"dispatcher: {hold_cpu_dma_latency: yes}\n", ":1:36: ", "allowed are true and false"},
         {"access: {mode: rw}\n", ":1:16: ", "write for example \"0660\""},
@@ -471,6 +472,8 @@ test_what_the_file_does_not_show(void)
         {"applications: [{name: kept, models: [kept]}]\n", ":1:23: applications[0].name: ", "added at run time"},
         {"dispatcher: {cpu: 3}\n", NULL, NULL},
         {"dispatcher: {cpu: 4}\n", ":1:19: dispatcher.cpu: ", "CPU 4 does not exist here"},
+        {"dispatcher: {own_core: false}\nworkers: [{count: 2, cores: 2, cpus: 0-3}]\n", NULL, NULL},
+        {"dispatcher: {own_core: false, cpu: 3}\n", ":1:36: dispatcher.cpu: ", "leave it out"},
         {"workers:\n- {cpus: 1-2}\n- {cpus: 3-4}\n", ":3:10: workers[1].cpus: ", "CPU 4 does not exist here"},
         {"workers: [{cores: 5}]\n", ":1:19: workers[0].cores: ", "no NUMA node has 5 usable cores"},
         {"workers: [{cores: 2, cores_max: 1}]\n", ":1:33: workers[0].cores_max: ", "1 is less than cores, 2"},

@@ -58,6 +58,24 @@ cpu_of(const struct machine *machine, uint32_t number)
     return NULL;
 }
 
+/* All cores are the workers' where the dispatcher has none. */
+static void
+test_dispatcher_without_a_core(void)
+{
+    static const struct leat_worker_group group = {.count = 1, .cores = 1, .cores_max = 2};
+    const struct leat_topology_source source = {.root = "/nonexistent", .synthetic = "core:2 pu:1", .affinity = "0-1"};
+    struct leat_placement_request request = {.dispatcher_cpu = LEAT_ANYWHERE, .groups = &group, .group_count = 1};
+    struct machine machine;
+    uint32_t cpu;
+
+    EXPECT(leat_topology_discover(&source, &machine.topology) == LEAT_OK);
+    EXPECT(leat_placement_make(machine.topology, &request, &machine.placement) == LEAT_OK);
+    EXPECT(leat_cores_create(machine.topology, machine.placement, &machine.cores) == LEAT_OK);
+    EXPECT(leat_cores_free(machine.cores, 0) == 1 && leat_cores_give(machine.cores, 0, false, &cpu) == LEAT_OK && cpu == 1);
+    EXPECT(leat_cores_free(machine.cores, 0) == 0 && leat_cores_give(machine.cores, 0, false, &cpu) != LEAT_OK);
+    destroy(&machine);
+}
+
 /* Its L3 first, then what else the node has, never the other node; then back in the opposite order. */
 static void
 test_order(void)
@@ -575,6 +593,7 @@ main(void)
     leat_test_init();
     random = leat_test_seed;
     test_order();
+    test_dispatcher_without_a_core();
     test_parked();
     test_moved();
     test_gone();

@@ -224,6 +224,34 @@ test_small_boxes_share_and_say_so(void)
     leat_topology_destroy(topology);
 }
 
+static void
+test_dispatcher_without_a_core(void)
+{
+    static const struct leat_worker_group listed = {.count = 1, .cores = 2, .cpus = "0-1"};
+    struct leat_topology *topology = machine("core:2 pu:1", "/nonexistent", NULL);
+    struct leat_placement_request request = {.dispatcher_cpu = LEAT_ANYWHERE};
+    struct leat_placement *placement;
+
+    EXPECT(leat_placement_make(topology, &request, &placement) == LEAT_OK);
+    EXPECT(placement->dispatcher_cpu == LEAT_ANYWHERE && placement->worker_count == 2 && placement->worker_cores == 2);
+    EXPECT(!placement->workers[0].shared && !placement->workers[1].shared && !placement->may_spin);
+    EXPECT(has_note(&placement->notes, "dispatcher_anywhere", "no core of its own"));
+    leat_placement_destroy(placement);
+    request.groups = &listed;
+    request.group_count = 1;
+    EXPECT(leat_placement_make(topology, &request, &placement) == LEAT_OK);
+    EXPECT(placement->worker_count == 1 && placement->workers[0].cpu_count == 2 && !placement->workers[0].shared);
+    leat_placement_destroy(placement);
+    leat_topology_destroy(topology);
+
+    topology = machine("core:4 pu:2", "/nonexistent", NULL); /* one core is left to clients, all siblings are theirs */
+    request.group_count = 0;
+    EXPECT(leat_placement_make(topology, &request, &placement) == LEAT_OK);
+    EXPECT(placement->worker_count == 3 && placement->worker_cores == 4 && !placement->may_spin);
+    leat_placement_destroy(placement);
+    leat_topology_destroy(topology);
+}
+
 /* A class for each size that a worker can take: 1, 2, 4, ... and the largest, beside what it starts with. */
 static void
 test_classes_of_sizes(void)
@@ -449,6 +477,7 @@ main(void)
     test_quota_v1_in_a_container();
     test_v2_cpuset_of_the_nearest_group();
     test_small_boxes_share_and_say_so();
+    test_dispatcher_without_a_core();
     test_classes_of_sizes();
     test_big_box();
     test_wrong_requests_name_the_setting();
