@@ -30,7 +30,8 @@ enum { ITEMS = 128 };
 #endif
 enum { BURNERS = 8, WARM_UP = 50, PATIENCE = 200 };
 
-static const char config[] = "workers: [{count: 1, cores: 1, cpus: \"%s\"}]\n"
+static const char config[] = "dispatcher: {own_core: %s}\n"
+                             "workers: [{count: 1, cores: 1, cpus: \"%s\"}]\n"
                              "models: [{name: net, path: %s/net.onnx, items_max: %u}]\n"
                              "applications: [{name: app, models: [net], latency: 5s}]\n"
                              "%s";
@@ -139,7 +140,7 @@ start(const char *cpus, const char *scaling)
 {
     static char text[sizeof(config) + sizeof(scaled) + 200];
 
-    (void)snprintf(text, sizeof(text), config, cpus, leatd.root.path, ITEMS, scaling);
+    (void)snprintf(text, sizeof(text), config, leatd_cpus() < 3 ? "false" : "true", cpus, leatd.root.path, ITEMS, scaling);
     leatd_start(&leatd, text);
 }
 
