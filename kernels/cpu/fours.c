@@ -10,6 +10,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/portion.h"
 #include "kernels/cpu/product.h"
+#include "kernels/cpu/fours_store.h"
 
 enum {
     STEP = 2 * CPU_FOURS_INPUTS,                  /* inputs that are multiplied at a time */
@@ -100,61 +101,6 @@ scale(const struct cpu_fours *conv, const struct panel *panel, sums_of sums, int
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(numbers), _mm256_set1_ps(conv->addend_scale), result);
 }
 
-/* A row of a panel, `vectors` of it. */
-CPU_INLINE void
-store(const struct cpu_fours *conv, const __m256 *results, unsigned char *result, int64_t at, const int vectors)
-{
-    const __m256 least = _mm256_set1_ps(conv->least), most = _mm256_set1_ps(conv->most);
-    __m256i numbers[CPU_VECTORS];
-
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++) {
-        const __m256 bounded = _mm256_min_ps(most, _mm256_max_ps(least, results[v]));
-        if (conv->result == dnnl_f32) {
-            _mm256_storeu_ps((float *)(void *)result + at + v * CPU_LANES, bounded);
-        }
-        numbers[v] = _mm256_cvtps_epi32(bounded);
-    }
-    if (conv->result == dnnl_f32) {
-        return;
-    }
-#pragma GCC unroll 4
-    for (int v = vectors; v < CPU_VECTORS; v++) {
-        numbers[v] = _mm256_setzero_si256();
-    }
-    const __m256i low = _mm256_packs_epi32(numbers[0], numbers[1]), high = _mm256_packs_epi32(numbers[2], numbers[3]);
-    const __m256i packed = conv->result == dnnl_s8 ? _mm256_packs_epi16(low, high) : _mm256_packus_epi16(low, high);
-    const __m256i line = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-    if (vectors == CPU_VECTORS) {
-        _mm256_storeu_si256((__m256i *)(void *)(result + at), line);
-    } else {
-        unsigned char bytes[CPU_PANEL];
-        _mm256_storeu_si256((__m256i *)(void *)bytes, line);
-        memcpy(result + at, bytes, (size_t)vectors * CPU_LANES);
-    }
-}
-
-/* Numbers of some rows, of each `vectors`: once for all tiles, as it is long. */
-__attribute__((noinline)) CPU_KERNEL static void
-store_smooth(const struct cpu_fours *conv, float *numbers, int rows, int vectors, unsigned char *result, int64_t at)
-{
-    const __m256 smooth_scale = _mm256_set1_ps(conv->smooth_scale), zero = _mm256_set1_ps(conv->smooth_zero);
-
-    cpu_activate_avx2(conv->smooth, numbers, (size_t)(rows * vectors) * CPU_LANES);
-    for (int r = 0; r < rows; r++, at += conv->outputs) {
-        __m256 results[CPU_VECTORS];
-        for (int v = 0; v < vectors; v++, numbers += CPU_LANES) {
-            results[v] = _mm256_fmadd_ps(_mm256_load_ps(numbers), smooth_scale, zero);
-        }
-        switch (vectors) {
-        case 1: store(conv, results, result, at, 1); break;
-        case 2: store(conv, results, result, at, 2); break;
-        case 3: store(conv, results, result, at, 3); break;
-        default: store(conv, results, result, at, CPU_VECTORS); break;
-        }
-    }
-}
-
 /* ---- Sums ------------------------------------------------------------------------------------------- */
 
 /* Neighbouring inputs of a row, in all lanes. */
@@ -243,7 +189,7 @@ tile(const struct cpu_fours *conv, const struct panel *panel, const unsigned cha
             results[v] = scale(conv, panel, sums[r][v], at, v);
         }
         if (conv->smooth == LEAT_ACTIVATION_NONE) {
-            store(conv, results, panel->result, at, vectors);
+            cpu_fours_store(conv, results, panel->result, at, vectors);
             continue;
         }
 #pragma GCC unroll 4
@@ -252,7 +198,7 @@ tile(const struct cpu_fours *conv, const struct panel *panel, const unsigned cha
         }
     }
     if (conv->smooth != LEAT_ACTIVATION_NONE) {
-        store_smooth(conv, numbers, count, vectors, panel->result, first * conv->outputs);
+        cpu_fours_store_smooth(conv, numbers, count, vectors, panel->result, first * conv->outputs);
     }
 }
 

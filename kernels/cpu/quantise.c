@@ -12,7 +12,7 @@
  * Overflow   Processors without VNNI add two products of u8 and s8 in 16 bits, and cap them. There weights have 7 bits: two times
  *            255 * 64 fit. Products of s8 stay in floats there: oneDNN's negate -128 in 8 bits. But with AVX2 and no AVX-512 most are
  *            on a kernel of our own (fours.h), for which a channel's step is as fine as its own weights let it be, between 7 and 8
- *            bits as a rule.
+ *            bits as a rule; and convolutions by channels on another (depthwise_whole.h), whose weights have 14.
  * First, last  What has no product before it, or none behind it, has more than 8 bits: few multiplications, which decide much. A first
  *            convolution has 13 and 10 at least where there is VNNI (whole_image.h), all else floats: products of many
  *            weights bf16, where the processor multiplies that (lower_linear.c).
@@ -23,6 +23,7 @@
 
 #include "base/align.h"
 #include "kernels/cpu/activation.h"
+#include "kernels/cpu/depthwise_whole.h"
 #include "kernels/cpu/fours.h"
 #include "kernels/cpu/points.h"
 #include "kernels/cpu/program.h"
@@ -168,6 +169,28 @@ takes_fours(const struct leat_graph *graph, const struct leat_node *node)
 #endif
 }
 
+/* Likewise: with a window for each channel. */
+static bool
+takes_channels(const struct leat_graph *graph, const struct leat_node *node, struct leat_window *window)
+{
+#if defined(__x86_64__)
+    const struct leat_value *w = leat_node_input(graph, node, 1);
+    const uint32_t y = LEAT_WINDOW_RANK - 2, x = LEAT_WINDOW_RANK - 1;
+
+    return node->op->kind == LEAT_OP_CONV && cpu_fours_run_here() && w->rank == 4 && w->dims[1] == 1 &&
+           leat_node_int(node, "group", 1) == w->dims[0] && w->dims[0] % CPU_DEPTHWISE_WHOLE_CHANNELS == 0 &&
+           w->dims[0] <= CPU_FOURS_PADDED_MAX && node->fused_add == LEAT_VALUE_NONE &&
+           (node->fused_activation <= LEAT_ACTIVATION_CLIP || cpu_activation_runs_here(node->fused_activation)) &&
+           leat_window_of(graph, node, window) == LEAT_OK && (window->dilation[y] == 1 || window->kernel[y] == 1) &&
+           (window->dilation[x] == 1 || window->kernel[x] == 1) && window->kernel[y] * window->kernel[x] <= CPU_FOURS_TAPS_MAX;
+#else
+    (void)graph;
+    (void)node;
+    (void)window;
+    return false;
+#endif
+}
+
 /* Steps of the range as it is are finer by an eighth, and more, than those of one about 0. */
 static bool
 is_lopsided(const struct leat_value *value)
@@ -187,13 +210,15 @@ static void
 choose_shifted(struct cpu_builder *b)
 {
     const struct leat_graph *graph = b->graph;
+    struct leat_window window;
 
     for (uint32_t v = 0; v < graph->value_count; v++) {
         b->shifted[v] = b->wants_whole[v] && is_lopsided(&graph->values[v]);
     }
     for (uint32_t n = 0; n < graph->node_count; n++) {
         const struct leat_node *node = &graph->nodes[n];
-        if (b->quantised[n] && cpu_weights_most(true, dnnl_u8) != S8_MOST && !takes_fours(graph, node)) {
+        if (b->quantised[n] && cpu_weights_most(true, dnnl_u8) != S8_MOST && !takes_fours(graph, node) &&
+            !takes_channels(graph, node, &window)) {
             b->shifted[node->inputs[0]] = false;
         }
         if (node->fused_add != LEAT_VALUE_NONE) {
@@ -244,7 +269,7 @@ cpu_plan_quantised(struct cpu_builder *b)
 /* How the operation's numbers stand to those of the graph. */
 struct steps {
     struct cpu_stored source, result, addend;
-    bool fours; /* on our own kernel for AVX2 */
+    bool fours, channels; /* on one of our own kernels for AVX2 */
     bool apart; /* the activation is a step of its own */
     bool has_bias;
     float *weights; /* [channels] what a weight is multiplied by */
@@ -389,7 +414,8 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
 
     steps->source = stored_as(b, node->inputs[0]);
     steps->has_bias = q->bias != NULL || (steps->source.zero != 0 && !q->padded);
-    const float most = steps->fours ? S8_MOST : cpu_weights_most(q->source_as.ndims == 0, steps->source.type);
+    const bool own = steps->fours || steps->channels;
+    const float most = steps->channels ? CPU_DEPTHWISE_WHOLE_MOST : own ? S8_MOST : cpu_weights_most(q->source_as.ndims == 0, steps->source.type);
     if (most == 0) {
         return LEAT_AGAIN;
     }
@@ -430,7 +456,7 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
         steps->weights[c] = 1 / step;
         steps->sums[c] = steps->source.scale * step;
         steps->bias[c] = q->bias != NULL ? q->bias[c] / steps->sums[c] : 0;
-        const bool shifts = steps->source.zero != 0 && (steps->fours || !q->padded);
+        const bool shifts = steps->source.zero != 0 && (own || !q->padded);
         double sum = 0, size = 0;
         if (shifts || is_long) {
             sum = sum_of_channel(&payload, channel, steps->weights[c], &size);
@@ -830,6 +856,7 @@ set_bounds(const struct leat_node *node, float scale, float zero, struct cpu_fou
 struct fours_work {
     const struct cpu_call *call;
     struct cpu_fours fours;
+    bool by_channels;
 };
 
 static void
@@ -841,7 +868,9 @@ run_fours_member(void *context, uint32_t member, uint32_t size)
     const void *addend = work->call->step->arg_count > ADDEND ? p[ADDEND] : work->fours.addend == dnnl_f32 ? p[RESULT] : NULL;
 
     (void)size;
-    if (member < members) {
+    if (member < members && work->by_channels) {
+        cpu_depthwise_whole_run(&work->fours, p[SOURCE], p[WEIGHTS], p[SUMS], p[BIAS], p[RESULT], member, members);
+    } else if (member < members) {
         cpu_fours_run(&work->fours, p[SOURCE], p[WEIGHTS], p[STARTS], p[SUMS], p[BIAS], addend, p[RESULT], member, members);
     }
 }
@@ -852,7 +881,7 @@ run_fours(const struct cpu_call *call)
     const struct cpu_tensor *tensors = call->program->tensors;
     const struct cpu_step *step = call->step;
     const struct cpu_tensor *source = &tensors[step->args[SOURCE].tensor], *result = &tensors[step->args[RESULT].tensor];
-    struct fours_work work = {call, fours_of(step->node, source->md.dims, result->md.dims, step->dims)};
+    struct fours_work work = {.call = call, .fours = fours_of(step->node, source->md.dims, result->md.dims, step->dims)};
     const bool whole = result->md.data_type != dnnl_f32;
     const float scale = whole ? result->scale : 1, zero = whole ? (float)result->zero : 0;
     const bool adds = step->node->fused_add != LEAT_VALUE_NONE;
@@ -868,6 +897,7 @@ run_fours(const struct cpu_call *call)
         work.fours.addend = addend->md.data_type;
         work.fours.addend_scale = work.fours.smooth == LEAT_ACTIVATION_NONE ? addend->scale / scale : addend->scale;
     }
+    work.by_channels = step->node->op->kind == LEAT_OP_CONV && leat_node_int(step->node, "group", 1) > 1; /* it has no other groups */
     set_bounds(step->node, scale, zero, &work.fours);
     if (call->program->threads > 1) {
         leat_team_run(call->team, run_fours_member, &work);
@@ -877,7 +907,10 @@ run_fours(const struct cpu_call *call)
     return LEAT_OK;
 }
 
-/* What sums begin with, are multiplied by, and what is added, in units of the result, or of what a smooth activation is taken of. */
+/*
+ * What sums begin with, where it is packed for that, are multiplied by, and what is added, in units of the result, or of what a smooth
+ * activation is taken of.
+ */
 static enum leat_status
 add_fours_vectors(struct cpu_builder *b, const struct cpu_fours *fours, const struct steps *steps, struct cpu_arg *args)
 {
@@ -890,7 +923,9 @@ add_fours_vectors(struct cpu_builder *b, const struct cpu_fours *fours, const st
     if (numbers == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
     }
-    cpu_fours_starts(fours, b->program->tensors[args[WEIGHTS].tensor].constant->data, starts);
+    if (steps->fours) {
+        cpu_fours_starts(fours, b->program->tensors[args[WEIGHTS].tensor].constant->data, starts);
+    }
     for (size_t c = 0; c < channels; c++) {
         numbers[channels + c] = steps->sums[c] / unit;
         numbers[2 * channels + c] = steps->bias[c] * numbers[channels + c] + zero;
@@ -995,6 +1030,67 @@ add_fours(struct cpu_builder *b, const struct cpu_quantised *q, const struct ste
     }
     return status;
 }
+
+/* The weights of a convolution by channels, in whole numbers of 16 bits. */
+static enum leat_status
+add_channels_weights(struct cpu_builder *b, const struct cpu_fours *fours, const struct steps *steps, uint32_t *ret_tensor)
+{
+    const size_t bytes = cpu_depthwise_whole_weights_bytes(fours);
+    const void *elements;
+    float *packed;
+
+    enum leat_status status = cpu_open_constant(b, leat_node_input(b->graph, b->node, 1), &elements);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    packed = calloc(1, bytes);
+    if (packed == NULL) {
+        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
+    }
+    cpu_depthwise_whole_pack(fours, elements, steps->weights, (int16_t *)(void *)packed);
+    status = cpu_private_vector(b, packed, bytes / sizeof(float), ret_tensor);
+    free(packed);
+    return status;
+}
+
+/* A convolution by channels. Its args are those of points, without an addend. */
+static enum leat_status
+add_channels(struct cpu_builder *b, const struct steps *steps, const struct leat_window *w)
+{
+    const uint32_t down = LEAT_WINDOW_RANK - 2, across = LEAT_WINDOW_RANK - 1;
+    const int64_t window[6] = {w->kernel[down],   w->kernel[across],    w->stride[down],
+                               w->stride[across], w->pad_begin[down], w->pad_begin[across]};
+    const struct leat_node *node = b->node;
+    const struct leat_value *x = leat_node_input(b->graph, node, 0), *y = leat_node_output(b->graph, node, 0);
+    const dnnl_memory_desc_t source = channels_last_md(x->dims, steps->source.type);
+    const dnnl_memory_desc_t result = channels_last_md(y->dims, steps->result.type);
+    const struct cpu_fours fours = fours_of(node, source.dims, result.dims, window);
+    struct cpu_arg args[POINTS_ARGS] = {{0, 0}};
+    struct cpu_step *step;
+
+    enum leat_status status = cpu_whole(b, node->inputs[0], &source, &args[SOURCE].tensor);
+    if (status == LEAT_OK) {
+        status = add_channels_weights(b, &fours, steps, &args[WEIGHTS].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = add_fours_vectors(b, &fours, steps, args);
+    }
+    if (status == LEAT_OK) {
+        status = add_fours_result(b, steps, &result, args);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, run_fours, args, ADDEND, &step);
+    }
+    if (status == LEAT_OK) {
+        memcpy(step->dims, window, sizeof(window));
+        if (steps->result.type != dnnl_f32) {
+            cpu_set_whole(b, args[RESULT].tensor);
+        } else {
+            cpu_set_output(b, 0, args[RESULT].tensor);
+        }
+    }
+    return status;
+}
 #endif
 
 /* Its result in whole numbers where that is asked for, or else in floats. */
@@ -1010,8 +1106,10 @@ lower(struct cpu_builder *b, const struct cpu_quantised *q, bool whole)
         dnnl_inner_product_desc_t product;
     } op;
     dnnl_primitive_desc_t pd;
+    struct leat_window window;
 
     steps.fours = takes_fours(b->graph, b->node);
+    steps.channels = takes_channels(b->graph, b->node, &window);
     enum leat_status status = find_steps(b, q, whole, &steps);
     if (status != LEAT_OK) {
         return status;
@@ -1019,6 +1117,11 @@ lower(struct cpu_builder *b, const struct cpu_quantised *q, bool whole)
 #if defined(__x86_64__)
     if (steps.fours) {
         status = add_fours(b, q, &steps);
+        free(steps.weights);
+        return status;
+    }
+    if (steps.channels) {
+        status = add_channels(b, &steps, &window);
         free(steps.weights);
         return status;
     }

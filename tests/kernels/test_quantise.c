@@ -16,7 +16,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/calibrate.h"
-#include "kernels/cpu/fours.h"
+#include "kernels/cpu/depthwise_whole.h"
 #include "kernels/cpu/inspect.h"
 #include "kernels/cpu/points.h"
 #include "kernels/cpu/program.h"
@@ -184,10 +184,18 @@ in_fours(const struct layer *l)
            (l->activation == NULL || strcmp(l->activation, "HardSwish") != 0);
 }
 
+/* On that of convolutions by channels. */
+static bool
+by_channels(const struct layer *l)
+{
+    return cpu_fours_run_here() && l->groups > 1 && l->groups == l->outputs && l->outputs % CPU_DEPTHWISE_WHOLE_CHANNELS == 0 && !l->add &&
+           (l->activation == NULL || strcmp(l->activation, "HardSwish") != 0);
+}
+
 static bool
 in_floats(const struct layer *l)
 {
-    return !in_fours(l) && cpu_weights_most(!l->product, l->signed_source ? dnnl_s8 : dnnl_u8) == 0;
+    return !in_fours(l) && !by_channels(l) && cpu_weights_most(!l->product, l->signed_source ? dnnl_s8 : dnnl_u8) == 0;
 }
 
 /* What makes the addend, or reads the result. */
@@ -250,7 +258,11 @@ round_weights(const struct layer *l, const float *weights, double *rounded)
                 rounded[c * each + i] = (double)nearbyintf((float)rounded[c * each + i] * (1 / step)) * (double)step;
             }
         }
-        for (size_t i = 0; i < each && !in_floats(l) && !in_fours(l); i++) {
+        const float fine = (float)furthest / CPU_DEPTHWISE_WHOLE_MOST; /* in floats, too */
+        for (size_t i = 0; i < each && by_channels(l); i++) {
+            rounded[c * each + i] = (double)nearbyintf((float)rounded[c * each + i] * (1 / fine)) * (double)fine;
+        }
+        for (size_t i = 0; i < each && !in_floats(l) && !in_fours(l) && !by_channels(l); i++) {
             rounded[c * each + i] =
                 nearbyint(rounded[c * each + i] / furthest * most) * furthest / most;
         }
@@ -379,7 +391,8 @@ test_layer(const struct layer *l)
         }
     }
     for (size_t i = 0; i < weight_count; i++) {
-        weights[i] = (float)(l->extreme ? 127 : random_of(-127, 127)) / 1270;
+        const int64_t parts = by_channels(l) ? 64 : 1; /* finer than 8 bits */
+        weights[i] = (float)(l->extreme ? 127 * parts : random_of(-127 * parts, 127 * parts)) / (float)(1270 * parts);
     }
     for (int64_t c = 0; c < l->outputs; c++) {
         /* The greatest of each channel: so none lies between two steps. */
@@ -511,7 +524,7 @@ test_layers(void)
             l.groups = l.inputs; /* depthwise */
         }
         const struct layer side = identity_of(&l, false); /* as well where something is added, and what reads the result */
-        if (!l.signed_source && (may_shift() || (in_fours(&l) && (!l.add || in_fours(&side)))) &&
+        if (!l.signed_source && (may_shift() || by_channels(&l) || (in_fours(&l) && (!l.add || in_fours(&side)))) &&
             random_of(0, 1) == 0) { /* not about in the middle, where it would be s8 */
             l.zero = random_of(0, 1) == 0 ? random_of(1, 109) : random_of(146, 254);
         }
