@@ -171,6 +171,15 @@ struct leat_dim_value {
     int64_t value;
 };
 
+/* An input is to be that number, in all of its elements. */
+struct leat_constant_input {
+    const char *name;
+    bool is_whole; /* it is `whole`, else `real` */
+    int64_t whole;
+    double real;
+};
+#define LEAT_CONSTANT_INPUTS_MAX 64u /* of a model */
+
 /*
  * The same of a model whose weights may lie in other files. Those of floats that take LEAT_MAPPED_BYTES_MIN or more are mapped
  * (kernels/mapping.h) where they are aligned to 64 bytes in their file, or nobody minds that they are not: what multiplies by
@@ -189,6 +198,8 @@ struct leat_onnx_source {
     const char *batch;         /* which free dimension counts items, wherever in an input it is; NULL: the first of each */
     const struct leat_dim_value *dims; /* of others: as leat_graph_bind(), which is still to be called, but before shapes are inferred, */
     uint32_t dim_count;                /* for what a file has may make sense with some sizes alone */
+    const struct leat_constant_input *constants; /* inputs that are none for whoever runs the model, but initialisers */
+    uint32_t constant_count;
     size_t mapped_bytes_min;   /* of weights that stay in the model's file; 0: LEAT_MAPPED_BYTES_MIN */
 };
 #define LEAT_MAPPED_BYTES_MIN ((size_t)64 << 10)

@@ -50,6 +50,9 @@ leat_admin_describe_choices(const struct leat_variant *variant, json_t *object)
     if (variant->dims_json != NULL) {
         (void)json_object_set_new(object, "dims", json_loads(variant->dims_json, 0, NULL));
     }
+    if (variant->constants_json != NULL) {
+        (void)json_object_set_new(object, "constants", json_loads(variant->constants_json, 0, NULL));
+    }
 }
 
 void
@@ -599,7 +602,7 @@ static json_t *
 answer_file(struct leat_daemon *daemon, const char *name, const char *file, int fd)
 {
     const struct leat_daemon_store *store = daemon->options.store;
-    json_t *dims = NULL, *files = NULL, *ranges = NULL;
+    json_t *dims = NULL, *constants = NULL, *files = NULL, *ranges = NULL;
     void *bytes = NULL;
     size_t count = 0;
 
@@ -609,6 +612,9 @@ answer_file(struct leat_daemon *daemon, const char *name, const char *file, int 
     const enum leat_precision precision = there ? model->variant->precision : LEAT_PRECISION_F32;
     if (there && model->variant->dims_json != NULL) {
         dims = json_loads(model->variant->dims_json, 0, NULL);
+    }
+    if (there && model->variant->constants_json != NULL) {
+        constants = json_loads(model->variant->constants_json, 0, NULL);
     }
     files = there ? json_deep_copy(model->files) : NULL;
     if (there && model->variant->ranges_json != NULL) {
@@ -628,13 +634,14 @@ answer_file(struct leat_daemon *daemon, const char *name, const char *file, int 
         status = status == LEAT_OK ? leat_admin_write_file(bytes, count, fd) : status;
     }
     free(bytes);
-    json_t *answer = status == LEAT_OK ? json_pack("{s:s, s:I, s:s, s:I, s:I, s:O*, s:O*, s:O*}", "model", name, "bytes", (json_int_t)count,
+    json_t *answer = status == LEAT_OK ? json_pack("{s:s, s:I, s:s, s:I, s:I, s:O*, s:O*, s:O*, s:O*}", "model", name, "bytes", (json_int_t)count,
                                                    "precision", leat_precision_text(precision), "memory",
                                                    (json_int_t)daemon->options.model_memory_bytes, "loop_iterations",
-                                                   (json_int_t)daemon->options.loop_iterations, "dims", dims, "ranges", ranges,
-                                                   "files", files)
+                                                   (json_int_t)daemon->options.loop_iterations, "dims", dims, "constants", constants,
+                                                   "ranges", ranges, "files", files)
                                        : leat_admin_refusal(status);
     json_decref(dims);
+    json_decref(constants);
     json_decref(ranges);
     json_decref(files);
     return answer;

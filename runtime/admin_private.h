@@ -33,7 +33,10 @@ bool leat_admin_name_is_good(const char *name);
 json_t *leat_admin_model_list(struct leat_daemon *daemon);
 /* Inputs and outputs, one object each. */
 json_t *leat_admin_describe_tensors(const struct leat_target *target);
-/* Adds "precision", "items_bound", why its largest batch is not larger, and "dims", where free dimensions were given values. */
+/*
+ * Adds "precision", "items_bound", why its largest batch is not larger, and "dims" and "constants", where free dimensions and inputs
+ * were given values.
+ */
 /* Adds "file_bytes", of all files beside the model's own, where it has some, and with `each` "files". */
 void leat_admin_describe_files(const struct leat_daemon_model *model, bool each, json_t *object);
 void leat_admin_describe_choices(const struct leat_variant *variant, json_t *object);

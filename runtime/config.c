@@ -642,11 +642,9 @@ read_free_dim(char *text, char problem[LEAT_SETTING_TEXT_BYTES])
 
 /* "sequence=128": values of dimensions that the file leaves free. */
 static enum leat_status
-read_free_dims(const struct loader *loader, const struct leat_raw_model *raw, const char *prefix,
-               struct leat_config_model *model)
+read_free_dims(const struct loader *loader, const struct leat_raw_model *raw, const char *prefix, json_t *dims)
 {
     char path[LEAT_CONFIG_PATH_BYTES], problem[LEAT_SETTING_TEXT_BYTES];
-    json_t *dims = json_object();
     enum leat_status status = LEAT_OK;
 
     for (uint32_t d = 0; d < raw->dims_count && status == LEAT_OK; d++) {
@@ -671,13 +669,63 @@ read_free_dims(const struct loader *loader, const struct leat_raw_model *raw, co
         status = leat_config_fail(&loader->text, join(path, prefix, "dims"), "lists %u; allowed are up to %u", raw->dims_count,
                                   LEAT_GRAPH_SYMBOLS_MAX);
     }
-    if (status == LEAT_OK && raw->dims_count > 0) {
-        json_t *options = json_pack("{s:O}", "dims", dims);
+    return status;
+}
+
+/* "sr=16000": numbers that inputs of the file are. */
+static enum leat_status
+read_constants(const struct loader *loader, const struct leat_raw_model *raw, const char *prefix, json_t *constants)
+{
+    char path[LEAT_CONFIG_PATH_BYTES];
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t c = 0; c < raw->constants_count && status == LEAT_OK; c++) {
+        char *name = raw->constants[c], *equals = strrchr(name, '='); /* as above */
+        json_t *value = equals != NULL && equals != name ? json_loads(equals + 1, JSON_DECODE_ANY, NULL) : NULL;
+        (void)snprintf(path, sizeof(path), "%.200s.constants[%u]", prefix, c);
+        if (!json_is_number(value)) {
+            status = leat_config_fail(&loader->text, path, "'%.64s' is no number for an input; write for example sr=16000 or x=0.5",
+                                      name);
+        } else {
+            *equals = '\0';
+            if (json_object_get(constants, name) != NULL) {
+                status = leat_config_fail(&loader->text, path, "input '%.64s' is there twice", name);
+            } else if (json_object_set(constants, name, value) != 0) {
+                status = no_memory();
+            }
+        }
+        json_decref(value);
+    }
+    if (status == LEAT_OK && raw->constants_count > LEAT_CONSTANT_INPUTS_MAX) {
+        status = leat_config_fail(&loader->text, join(path, prefix, "constants"), "lists %u; allowed are up to %u",
+                                  raw->constants_count, LEAT_CONSTANT_INPUTS_MAX);
+    }
+    return status;
+}
+
+/* What goes to the backend with a file. */
+static enum leat_status
+read_file_options(const struct loader *loader, const struct leat_raw_model *raw, const char *prefix, struct leat_config_model *model)
+{
+    json_t *options = json_object(), *dims = json_object(), *constants = json_object();
+
+    enum leat_status status = read_free_dims(loader, raw, prefix, dims);
+    if (status == LEAT_OK) {
+        status = read_constants(loader, raw, prefix, constants);
+    }
+    if (raw->dims_count > 0) {
+        (void)json_object_set(options, "dims", dims);
+    }
+    if (raw->constants_count > 0) {
+        (void)json_object_set(options, "constants", constants);
+    }
+    if (status == LEAT_OK && json_object_size(options) > 0) {
         model->options_json = json_dumps(options, JSON_COMPACT);
-        json_decref(options);
         status = model->options_json == NULL ? no_memory() : LEAT_OK;
     }
+    json_decref(options);
     json_decref(dims);
+    json_decref(constants);
     return status;
 }
 
@@ -700,6 +748,9 @@ read_model(const struct loader *loader, const struct leat_raw_model *raw, const 
         if (raw->dims_count > 0) {
             return leat_config_fail(&loader->text, join(path, prefix, "dims"), "a synthetic model has no file that leaves any free");
         }
+        if (raw->constants_count > 0) {
+            return leat_config_fail(&loader->text, join(path, prefix, "constants"), "a synthetic model has no file with such inputs");
+        }
         if (model->path[0] != '\0') {
             return leat_config_fail(&loader->text, join(path, prefix, "path"),
                                     "a synthetic model has no file: remove path, or choose the backend "
@@ -714,7 +765,7 @@ read_model(const struct loader *loader, const struct leat_raw_model *raw, const 
     if (model->path[0] == '\0') {
         return leat_config_fail(&loader->text, prefix, "'path' is missing: the ONNX file");
     }
-    return read_free_dims(loader, raw, prefix, model);
+    return read_file_options(loader, raw, prefix, model);
 }
 
 static enum leat_status

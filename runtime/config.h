@@ -33,7 +33,7 @@ struct leat_config_model {
     char *backend;           /* "cpu", "reference", "synthetic" or one of `backends` */
     uint32_t items_max;      /* largest batch */
     uint32_t accuracy_ppm;   /* 0: unknown */
-    char *options_json;      /* for the backend, or {"dims": {name: value}} of a file; NULL for none */
+    char *options_json;      /* for the backend, or {"dims": {name: value}, "constants": {input: number}} of a file; NULL for none */
     uint64_t synthetic_latency_ns, synthetic_per_item_ns; /* what options_json says */
     uint64_t synthetic_parallel_ns, synthetic_parallel_per_item_ns;
     bool synthetic_burn;

@@ -184,21 +184,21 @@ print_applications(const struct leat_config *config, const struct leat_placement
     }
 }
 
-/* Values of free dimensions by name; NULL: none. The caller's. */
+/* Values of free dimensions ("dims") or of inputs ("constants") by name; NULL: none. The caller's. */
 static json_t *
-free_dims(const struct leat_config_model *model)
+given_values(const struct leat_config_model *model, const char *key)
 {
     json_t *options = model->options_json != NULL ? json_loads(model->options_json, 0, NULL) : NULL;
-    json_t *dims = json_incref(json_object_get(options, "dims"));
+    json_t *values = json_incref(json_object_get(options, key));
 
     json_decref(options);
-    return dims;
+    return values;
 }
 
 static void
 print_free_dims(const struct leat_config_model *model, FILE *out)
 {
-    json_t *dims = free_dims(model), *value;
+    json_t *dims = given_values(model, "dims"), *value;
     const char *name, *separator = "    dims: [";
 
     json_object_foreach(dims, name, value) {
@@ -222,6 +222,26 @@ print_free_dims(const struct leat_config_model *model, FILE *out)
 }
 
 static void
+print_constants(const struct leat_config_model *model, FILE *out)
+{
+    json_t *constants = given_values(model, "constants"), *value;
+    const char *name, *separator = "    constants: [";
+
+    json_object_foreach(constants, name, value) {
+        char *number = json_dumps(value, JSON_ENCODE_ANY);
+        json_t *text = json_sprintf("%s=%s", name, number != NULL ? number : "");
+        char *quoted = json_dumps(text, JSON_ENCODE_ANY);
+        (void)fprintf(out, "%s%s", separator, quoted != NULL ? quoted : "");
+        separator = ", ";
+        free(number);
+        free(quoted);
+        json_decref(text);
+    }
+    (void)fprintf(out, "%s", constants != NULL ? "]\n" : "");
+    json_decref(constants);
+}
+
+static void
 print_models(const struct leat_config *config, FILE *out)
 {
     (void)fprintf(out, "models:%s\n", config->model_count == 0 ? " []  # default" : "");
@@ -229,6 +249,7 @@ print_models(const struct leat_config *config, FILE *out)
         const struct leat_config_model *model = &config->models[i];
         print_table(&leat_settings_model, model, "  - ", "    ", out);
         print_free_dims(model, out);
+        print_constants(model, out);
         if (model->input_count > 0) {
             (void)fprintf(out, "    synthetic:\n");
             print_table(&leat_settings_synthetic, model, "      ", "      ", out);
@@ -380,9 +401,12 @@ models_json(const struct leat_config *config, json_t *defaults)
         json_t *object = json_object();
         (void)snprintf(prefix, sizeof(prefix), "models[%u]", i);
         table_json(&leat_settings_model, model, prefix, object, defaults);
-        json_t *dims = free_dims(model);
+        json_t *dims = given_values(model, "dims"), *constants = given_values(model, "constants");
         if (dims != NULL) {
             (void)json_object_set_new(object, "dims", dims);
+        }
+        if (constants != NULL) {
+            (void)json_object_set_new(object, "constants", constants);
         }
         if (model->input_count > 0) {
             json_t *synthetic = json_object();

@@ -102,6 +102,7 @@ static const cyaml_schema_field_t synthetic_fields[] = {
 static const cyaml_schema_field_t model_fields[] = {
     LEAT_SETTINGS_MODEL(MODEL_FIELD)
     LIST(struct leat_raw_model, dims, &text_value),
+    LIST(struct leat_raw_model, constants, &text_value),
     CYAML_FIELD_MAPPING_PTR("synthetic", SCALAR, struct leat_raw_model, synthetic, synthetic_fields),
     CYAML_FIELD_END,
 };

@@ -201,6 +201,8 @@ struct leat_raw_model {
     LEAT_SETTINGS_MODEL(LEAT_RAW_FIELD)
     char **dims; /* "NAME=N" */
     uint32_t dims_count;
+    char **constants; /* "INPUT=NUMBER" */
+    uint32_t constants_count;
     struct leat_raw_synthetic *synthetic;
 };
 

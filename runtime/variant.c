@@ -238,6 +238,31 @@ take_dims(const struct leat_variant *variant, struct given_dims *ret)
     return ret->json != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for dimensions");
 }
 
+/* Likewise of inputs. */
+struct given_constants {
+    json_t *json; /* that has their names; to be released */
+    struct leat_constant_input values[LEAT_CONSTANT_INPUTS_MAX];
+    uint32_t count;
+};
+
+static enum leat_status
+take_constants(const struct leat_variant *variant, struct given_constants *ret)
+{
+    const char *name;
+    json_t *value;
+
+    *ret = (struct given_constants){
+        .json = variant->constants_json != NULL ? json_loads(variant->constants_json, 0, NULL) : json_object()};
+    json_object_foreach(ret->json, name, value) {
+        LEAT_ASSERT(ret->count < LEAT_COUNT_OF(ret->values)); /* read_options */
+        ret->values[ret->count++] = (struct leat_constant_input){.name = name,
+                                                                 .is_whole = json_is_integer(value),
+                                                                 .whole = json_integer_value(value),
+                                                                 .real = json_real_value(value)};
+    }
+    return ret->json != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for constants");
+}
+
 /* What a backend that describes files gets of them. */
 struct given {
     struct leat_model_file files[LEAT_ONNX_FILES_MAX];
@@ -346,12 +371,19 @@ describe(const struct leat_variant_source *source, struct leat_variant *variant,
                                            .fd = source->files[f].fd};
     }
     struct given_dims dims;
+    struct given_constants constants;
     enum leat_status status = take_dims(variant, &dims);
+    if (status == LEAT_OK) {
+        status = take_constants(variant, &constants);
+    }
     if (status == LEAT_OK) {
         file.batch = dims.batch;
         file.dims = dims.values;
         file.dim_count = dims.count;
+        file.constants = constants.values;
+        file.constant_count = constants.count;
         status = leat_onnx_import_from(&file, &graphs->graph);
+        json_decref(constants.json);
     }
     if (status == LEAT_OK) {
         status = leat_graph_bind(graphs->graph, NULL, 0);
@@ -448,6 +480,33 @@ read_dims(const json_t *dims, struct leat_variant *variant)
                                                                      : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for dimensions");
 }
 
+/* {"sr": 16000}; what the file makes of it is seen when it is imported. */
+static enum leat_status
+read_constants(const json_t *constants, struct leat_variant *variant)
+{
+    const char *name;
+    json_t *value;
+    bool good = json_is_object(constants) && json_object_size(constants) <= LEAT_CONSTANT_INPUTS_MAX;
+
+    json_object_foreach((json_t *)(uintptr_t)constants, name, value) { /* only read */
+        good = good && json_is_number(value);
+    }
+    if (!good) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "'constants' of the options must be numbers, by the names of at most %u inputs",
+                         LEAT_CONSTANT_INPUTS_MAX);
+    }
+    if (json_object_size(constants) == 0) {
+        return LEAT_OK;
+    }
+    if (variant->backend->model_describe != NULL) {
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "backend '%s' reads files by itself, and has no constants for their inputs: "
+                                               "cpu and reference do",
+                         variant->backend->name);
+    }
+    variant->constants_json = json_dumps(constants, JSON_COMPACT);
+    return variant->constants_json != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for constants");
+}
+
 /* {"conv1": [-1.5, 2]}; names that the file does not have do no harm. */
 static enum leat_status
 read_ranges(const json_t *ranges, struct leat_variant *variant)
@@ -514,6 +573,7 @@ read_options(const struct leat_variant_source *source, struct leat_variant *vari
     json_t *options = source->options_json != NULL ? json_loads(source->options_json, 0, NULL) : json_object();
     const json_t *precision = json_object_get(options, "precision"), *bound = json_object_get(options, "items_bound");
     const json_t *dims = json_object_get(options, "dims"), *ranges = json_object_get(options, "ranges");
+    const json_t *constants = json_object_get(options, "constants");
     const char *text = precision != NULL ? json_string_value(precision) : leat_precision_text(LEAT_PRECISION_F32);
     enum leat_status status = LEAT_OK;
 
@@ -526,6 +586,9 @@ read_options(const struct leat_variant_source *source, struct leat_variant *vari
         status = LEAT_FAIL(LEAT_ERR_INVALID, "'items_bound' of the options is malformed");
     } else if (dims != NULL) {
         status = read_dims(dims, variant);
+    }
+    if (status == LEAT_OK && constants != NULL) {
+        status = read_constants(constants, variant);
     }
     if (status == LEAT_OK && ranges != NULL) {
         status = read_ranges(ranges, variant);
@@ -955,6 +1018,7 @@ leat_variant_destroy(struct leat_variant *variant)
     }
     free(variant->copies);
     free(variant->dims_json);
+    free(variant->constants_json);
     free(variant->ranges_json);
     free(variant);
 }

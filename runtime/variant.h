@@ -34,6 +34,7 @@ struct leat_variant_source {
     /*
      * May be NULL. Of a file: {"precision": "f32" (unless given) or another that the backend has here, "dims": {name: value} of
      * dimensions that the file leaves free, or {name: [value, ...]} of the one that is the length of sequences, ascending,
+     * "constants": {name: number} of inputs that are the same in all queries,
      * "items_bound": why items_max is what it is, "given" unless it was chosen, "ranges": {name: [least, most]} of values, as
      * leat_calibrate() finds them, without which there is no int8}. Else the backend's own.
      */

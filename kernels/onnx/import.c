@@ -181,8 +181,9 @@ add_input(struct importer *importer, struct entry *entry, const Onnx__TypeProto 
     const uint32_t dtype = leat_dtype_from_onnx(type->tensor_type->elem_type);
     if (dtype == LEAT_DTYPE_NONE) {
         char text[32];
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "input '%.64s' has the ONNX type %s, which is not supported", entry->name,
-                         leat_onnx_type_text(type->tensor_type->elem_type, text));
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "input '%.64s' has the ONNX type %s, which is not supported%s", entry->name,
+                         leat_onnx_type_text(type->tensor_type->elem_type, text),
+                         leat_onnx_constant_input(importer, entry->name) != NULL ? ": only an input of numbers can be constant" : "");
     }
     const Onnx__TensorShapeProto *shape = type->tensor_type->shape;
     const enum leat_status status = read_input_shape(importer, entry->name, shape, dtype, dims);
@@ -767,6 +768,9 @@ import_graph(struct importer *importer)
 {
     enum leat_status status = leat_onnx_names_init(importer);
 
+    if (status == LEAT_OK && importer->parent == NULL) {
+        status = leat_onnx_check_constant_inputs(importer);
+    }
     if (status == LEAT_OK) {
         status = add_initialisers(importer);
     }
@@ -775,6 +779,9 @@ import_graph(struct importer *importer)
     }
     if (status == LEAT_OK && importer->parent == NULL) {
         status = leat_graph_give_dims(importer->graph, importer->files->source->dims, importer->files->source->dim_count);
+    }
+    if (status == LEAT_OK && importer->parent == NULL && importer->files->source->constant_count > 0) {
+        status = leat_onnx_make_constant_inputs(importer);
     }
     for (size_t n = 0; n < importer->proto->n_node && status == LEAT_OK; n++) {
         status = add_node(importer, importer->proto->node[importer->order[n]]);

@@ -95,4 +95,11 @@ LEAT_MUST_CHECK enum leat_status leat_onnx_narrow_output(struct importer *import
 /* NULL when this graph does not define it. */
 struct entry *leat_onnx_find(const struct importer *importer, const char *name);
 
+/* Of an outermost graph: what its input is to be; NULL: what each query says. */
+const struct leat_constant_input *leat_onnx_constant_input(const struct importer *importer, const char *input);
+/* Each constant that is given is of an input that has none yet. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_check_constant_inputs(const struct importer *importer);
+/* Those inputs are initialisers from now on. Of a graph that has inputs and no nodes yet. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_make_constant_inputs(struct importer *importer);
+
 #endif /* LEAT_KERNELS_ONNX_IMPORTER_H */

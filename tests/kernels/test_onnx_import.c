@@ -525,6 +525,179 @@ test_inputs(void)
     expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "input 'x' of type f64 is not supported");
 }
 
+/* ---- Inputs that are constant ------------------------------------------------------------------- */
+
+enum { TYPE_F32 = 1, TYPE_U8 = 2, TYPE_I64 = 7, TYPE_STRING = 8, TYPE_BOOL = 9, TYPE_F16 = 10, TYPE_U64 = 13, TYPE_BF16 = 16 };
+
+/* y = rate is 16000 ? -(x without axis 1) : x + x, of other ranks, so that `rate` has to be known. */
+static void
+rate_model(struct builder *b, struct builder inner[2])
+{
+    static const int64_t axes[1] = {1}, fast = 16000;
+
+    builder_init(&inner[0], 13);
+    (void)builder_node(&inner[0], "Squeeze", "x axes", "s");
+    (void)builder_node(&inner[0], "Neg", "s", "t");
+    builder_output(&inner[0], "t");
+    builder_init(&inner[1], 13);
+    (void)builder_node(&inner[1], "Add", "x x", "e");
+    builder_output(&inner[1], "e");
+    builder_init(b, 13);
+    (void)builder_input(b, "rate", TYPE_I64, NULL, 0);
+    (void)builder_input(b, "x", TYPE_F32, DIMS(-1, 1, 4));
+    (void)builder_constant(b, "axes", TYPE_I64, axes, DIMS(1));
+    (void)builder_constant(b, "fast", TYPE_I64, &fast, NULL, 0);
+    (void)builder_node(b, "Equal", "rate fast", "c");
+    Onnx__NodeProto *node = builder_node(b, "If", "c", "y");
+    builder_graph(b, node, "then_branch", &inner[0]);
+    builder_graph(b, node, "else_branch", &inner[1]);
+    builder_output(b, "y");
+}
+
+static enum leat_status
+import_with(struct builder *b, const struct leat_constant_input *constants, uint32_t count, struct leat_graph **ret_graph)
+{
+    struct leat_onnx_source source = {.folder_fd = -1, .constants = constants, .constant_count = count};
+    source.bytes = builder_pack(b, &source.byte_count);
+    return leat_onnx_import_from(&source, ret_graph);
+}
+
+/* It is no input any more, and decides the branch before shapes are inferred. */
+static void
+test_constant_decides(void)
+{
+    for (int64_t rate = 8000; rate <= 16000; rate += 8000) {
+        const struct leat_constant_input constant = {.name = "rate", .is_whole = true, .whole = rate};
+        struct builder b, inner[2];
+        struct leat_graph *graph = NULL;
+        rate_model(&b, inner);
+        EXPECT(import_with(&b, NULL, 0, &graph) == LEAT_ERR_UNSUPPORTED);
+        EXPECT(strstr(leat_error_text(), "its branches yield different types or ranks") != NULL);
+        EXPECT(import_with(&b, &constant, 1, &graph) == LEAT_OK && leat_graph_check(graph) == LEAT_OK);
+        EXPECT(graph->input_count == 1 && strcmp(graph->values[graph->inputs[0]].name, "x") == 0);
+        for (uint32_t n = 0; n < graph->node_count; n++) {
+            EXPECT(strcmp(graph->nodes[n].op->name, "If") != 0);
+        }
+        EXPECT(graph->values[graph->outputs[0]].rank == (rate == 16000 ? 2 : 3));
+        leat_graph_destroy(graph);
+        builder_fini(&b);
+        builder_fini(&inner[0]);
+        builder_fini(&inner[1]);
+    }
+}
+
+/* y = Identity(x), and z of some type and shape, which somebody else reads. */
+static void
+read_model(struct builder *b, int type, const int64_t *dims, size_t rank)
+{
+    static const float scale = 2;
+
+    builder_init(b, 13);
+    (void)builder_input(b, "x", TYPE_F32, DIMS(-1, 4));
+    (void)builder_input(b, "z", type, dims, rank);
+    (void)builder_constant(b, "scale", TYPE_F32, &scale, NULL, 0);
+    (void)builder_node(b, "Mul", "x scale", "y");
+    builder_output(b, "y");
+    builder_output(b, "z");
+}
+
+/* All elements of the input's shape are the number, in the input's type. */
+static void
+test_constant_of_types(void)
+{
+    static const float half = 0.5f;
+    static const uint16_t f16 = 0x3e00, bf16 = 0xbfc0;
+    static const int64_t least = INT64_MIN, whole = 9007199254740993;
+    static const uint64_t most = INT64_MAX;
+    static const uint8_t byte = 255, one = 1;
+    static const struct {
+        int type;
+        struct leat_constant_input given;
+        const void *element;
+        size_t bytes;
+    } cases[] = {
+        {TYPE_F32, {"z", false, 0, 0.5}, &half, sizeof(half)},       {TYPE_F16, {"z", false, 0, 1.5}, &f16, sizeof(f16)},
+        {TYPE_BF16, {"z", false, 0, -1.5}, &bf16, sizeof(bf16)},     {TYPE_I64, {"z", true, INT64_MIN, 0}, &least, sizeof(least)},
+        {TYPE_I64, {"z", true, 9007199254740993, 0}, &whole, sizeof(whole)},
+        {TYPE_U64, {"z", true, INT64_MAX, 0}, &most, sizeof(most)},  {TYPE_U8, {"z", true, 255, 0}, &byte, sizeof(byte)},
+        {TYPE_BOOL, {"z", true, 1, 0}, &one, sizeof(one)},
+    };
+    for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
+        struct leat_graph *graph = NULL;
+        struct builder b;
+        read_model(&b, cases[c].type, DIMS(2, 3));
+        EXPECT(import_with(&b, &cases[c].given, 1, &graph) == LEAT_OK);
+        const struct leat_value *z = &graph->values[graph->outputs[1]];
+        EXPECT(graph->input_count == 1 && z->rank == 2 && z->data != NULL && z->data_bytes == 6 * cases[c].bytes);
+        for (size_t i = 0; i < 6; i++) {
+            EXPECT(memcmp((const char *)z->data + i * cases[c].bytes, cases[c].element, cases[c].bytes) == 0);
+        }
+        leat_graph_destroy(graph);
+        builder_fini(&b);
+    }
+}
+
+static void
+test_constant_mistakes(void)
+{
+    static const struct {
+        int type;
+        int64_t dim;
+        struct leat_constant_input given;
+        const char *text;
+    } cases[] = {
+        {TYPE_F32, 3, {"w", true, 1, 0}, "no input is called 'w', so it cannot be constant; inputs are 'x', 'z'"},
+        {TYPE_F32, 3, {"y", true, 1, 0}, "no input is called 'y'"}, /* what a node makes */
+        {TYPE_F32, 3, {"scale", true, 1, 0}, "'scale' is constant in the file already"},
+        {TYPE_I64, 3, {"z", false, 0, 0.5}, "input 'z' is of type i64, which has whole numbers from -9223372036854775808 to 9223372036854775807, and not 0.5"},
+        {TYPE_I64, 3, {"z", false, 0, 2}, "and not 2"},
+        {TYPE_U8, 3, {"z", true, 256, 0}, "input 'z' is of type u8, which has whole numbers from 0 to 255, and not 256"},
+        {TYPE_U8, 3, {"z", true, -1, 0}, "0 to 255, and not -1"},
+        {TYPE_U64, 3, {"z", true, -1, 0}, "0 to 9223372036854775807, and not -1"},
+        {TYPE_BOOL, 3, {"z", true, 2, 0}, "input 'z' is of type bool, which has whole numbers from 0 to 1, and not 2"},
+        {TYPE_F16, 3, {"z", true, 100000, 0}, "input 'z' is of type f16, which has no number as large as 100000"},
+        {TYPE_F32, 3, {"z", false, 0, -1e300}, "which has no number as large as -1e+300"},
+        {TYPE_STRING, 3, {"z", true, 1, 0}, "input 'z' has the ONNX type STRING (8), which is not supported: only an input of numbers can be constant"},
+        {TYPE_F32, -1, {"z", true, 1, 0}, "input 'z' cannot be constant: dimension 0 of it counts items"},
+    };
+    for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
+        struct leat_graph *graph = NULL;
+        struct builder b;
+        read_model(&b, cases[c].type, DIMS(cases[c].dim, 2));
+        EXPECT(import_with(&b, &cases[c].given, 1, &graph) != LEAT_OK && graph == NULL);
+        if (strstr(leat_error_text(), cases[c].text) == NULL) {
+            (void)fprintf(stderr, "case %zu: \"%s\"\n", c, leat_error_text());
+        }
+        EXPECT(strstr(leat_error_text(), cases[c].text) != NULL);
+        builder_fini(&b);
+    }
+}
+
+/* A free dimension needs its value; no input is given two constants. */
+static void
+test_constant_of_free_shape(void)
+{
+    static const struct leat_constant_input twice[2] = {{"z", true, 1, 0}, {"z", true, 1, 0}};
+    static const struct leat_dim_value dim = {.name = "M", .value = 5};
+    struct leat_onnx_source source = {.folder_fd = -1, .constants = twice, .constant_count = 1};
+    struct leat_graph *graph = NULL;
+    struct builder b;
+
+    read_model(&b, TYPE_F32, DIMS(2, -2));
+    source.bytes = builder_pack(&b, &source.byte_count);
+    EXPECT(leat_onnx_import_from(&source, &graph) == LEAT_ERR_INVALID);
+    EXPECT(strstr(leat_error_text(), "input 'z' cannot be constant while dimension 1 of it is free: give 'M' a value (--dim M=N)") != NULL);
+    source.dims = &dim;
+    source.dim_count = 1;
+    EXPECT(leat_onnx_import_from(&source, &graph) == LEAT_OK);
+    EXPECT(graph->values[graph->outputs[1]].data_bytes == 10 * sizeof(float));
+    leat_graph_destroy(graph);
+    source.constant_count = 2;
+    EXPECT(leat_onnx_import_from(&source, &graph) == LEAT_ERR_INVALID);
+    EXPECT(strstr(leat_error_text(), "input 'z' is given two constants") != NULL);
+    builder_fini(&b);
+}
+
 static void
 test_shapes_that_do_not_fit(void)
 {
@@ -753,6 +926,10 @@ main(void)
     test_sparse();
     test_readers();
     test_inputs();
+    test_constant_decides();
+    test_constant_of_types();
+    test_constant_mistakes();
+    test_constant_of_free_shape();
     test_shapes_that_do_not_fit();
     test_unsorted_nodes();
     test_names_are_cleaned();

@@ -136,7 +136,8 @@ static const char full[] =
     "    queue: 5\n"
     "models:\n"
     "  - {name: m.1, path: /m/1.onnx, items_max: 32, accuracy: 0.761, backend: reference,\n"
-    "     dims: [\"t=32,64,128\", sequence=128, b=items, \"a \\\"=b=2147483647\"]}\n"
+    "     dims: [\"t=32,64,128\", sequence=128, b=items, \"a \\\"=b=2147483647\"],\n"
+    "     constants: [sr=16000, x=-0.1, \"a=\\\"b=9007199254740993\", y=1e300]}\n"
     "  - name: m_2\n"
     "    backend: synthetic\n"
     "    synthetic:\n"
@@ -186,7 +187,9 @@ test_everything_is_read_and_survives_printing(void)
     EXPECT(config->applications[0].queue == 5);
     EXPECT(config->model_count == 4 && config->models[0].accuracy_ppm == 761000);
     EXPECT(config->models[0].items_max == 32);
-    EXPECT(strcmp(config->models[0].options_json, "{\"dims\":{\"t\":[32,64,128],\"sequence\":128,\"b\":\"items\",\"a \\\"=b\":2147483647}}") == 0);
+    EXPECT(strcmp(config->models[0].options_json, "{\"dims\":{\"t\":[32,64,128],\"sequence\":128,\"b\":\"items\",\"a \\\"=b\":2147483647},"
+                                                  "\"constants\":{\"sr\":16000,\"x\":-0.10000000000000001,\"a=\\\"b\":9007199254740993,"
+                                                  "\"y\":1.0000000000000001e300}}") == 0);
     EXPECT(config->models[3].options_json == NULL);
     const struct leat_config_model *synthetic = &config->models[1];
     EXPECT(synthetic->input_count == 2 && synthetic->output_count == 1);
@@ -222,6 +225,8 @@ test_everything_is_read_and_survives_printing(void)
     const json_t *dims = json_object_get(json_array_get(json_object_get(settings, "models"), 0), "dims");
     EXPECT(json_object_size(dims) == 4 && json_array_size(json_object_get(dims, "t")) == 3);
     EXPECT(json_integer_value(json_object_get(dims, "sequence")) == 128);
+    const json_t *constants = json_object_get(json_array_get(json_object_get(settings, "models"), 0), "constants");
+    EXPECT(json_object_size(constants) == 4 && json_integer_value(json_object_get(constants, "sr")) == 16000);
     EXPECT(json_array_size(json_object_get(settings, "models")) == 4 && json_array_size(json_object_get(settings, "backends")) == 2);
     EXPECT(strstr(json, "\"applications[0].selector\"") != NULL);
     EXPECT(strstr(json, "\"dispatcher.spin_ns\"") == NULL);
@@ -361,6 +366,15 @@ test_mistakes_are_named_with_their_place(void)
         {"models: [{name: a, path: x, dims: [s=1, t=2, s=1]}]\n", ":1:46: models[0].dims[2]: ", "dimension 's' is there twice"},
         {"models: [{name: a, path: x, dims: {s: 1}}]\n", ":1:35: models[0].dims: ", "expected a list"},
         {"models: [{name: a, backend: synthetic, dims: [s=1]}]\n", ":1:46: models[0].dims: ", "leaves any free"},
+        {"models: [{name: a, path: x, constants: [sr]}]\n", ":1:41: models[0].constants[0]: ", "'sr' is no number for an input; write for example sr=16000"},
+        {"models: [{name: a, path: x, constants: [sr=1, \"=3\"]}]\n", ":1:47: models[0].constants[1]: ", "'=3' is no number for an input"},
+        {"models: [{name: a, path: x, constants: [sr=]}]\n", ":1:41: models[0].constants[0]: ", "'sr=' is no number"},
+        {"models: [{name: a, path: x, constants: [sr=16k]}]\n", ":1:41: models[0].constants[0]: ", "'sr=16k' is no number"},
+        {"models: [{name: a, path: x, constants: [sr=true]}]\n", ":1:41: models[0].constants[0]: ", "'sr=true' is no number"},
+        {"models: [{name: a, path: x, constants: [sr=nan]}]\n", ":1:41: models[0].constants[0]: ", "'sr=nan' is no number"},
+        {"models: [{name: a, path: x, constants: [s=1, t=2, s=1]}]\n", ":1:51: models[0].constants[2]: ", "input 's' is there twice"},
+        {"models: [{name: a, path: x, constants: {s: 1}}]\n", ":1:40: models[0].constants: ", "expected a list"},
+        {"models: [{name: a, backend: synthetic, constants: [s=1]}]\n", ":1:51: models[0].constants: ", "a synthetic model has no file"},
         {"models: [{name: a b, path: x}]\n", ":1:17: ", "not a name"},
         {"backends: [{name: cpu, path: x}]\n", ":1:19: ", "there is a backend 'cpu' already"},
         {"backends: [{name: a, path: x}, {name: a, path: y}]\n", ":1:39: ", "there is a backend 'a' already"},

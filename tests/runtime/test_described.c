@@ -12,10 +12,10 @@
 #include "tests/runtime/fake_root.h"
 
 static void
-expect(enum leat_status status, const char *text, const char *file)
+expect_with(const char *options, enum leat_status status, const char *text, const char *file)
 {
     const struct leat_variant_source source = {
-        .name = "m", .backend = "lying", .onnx = file, .onnx_bytes = strlen(file), .items_max = 2};
+        .name = "m", .backend = "lying", .onnx = file, .onnx_bytes = strlen(file), .items_max = 2, .options_json = options};
     struct leat_loaded_variant loaded;
 
     const enum leat_status got = leat_variant_load(&source, &loaded);
@@ -23,6 +23,12 @@ expect(enum leat_status status, const char *text, const char *file)
         (void)fprintf(stderr, "'%s': %d, '%s', not %d, '%s'\n", file, got, leat_error_text(), status, text);
         EXPECT(!"what a backend says is checked");
     }
+}
+
+static void
+expect(enum leat_status status, const char *text, const char *file)
+{
+    expect_with(NULL, status, text, file);
 }
 
 int
@@ -64,6 +70,9 @@ main(int argc, char **argv)
     expect(LEAT_ERR_DEVICE, "believed: 1 and 4, without a graph", "1 4 1 2 -1 65535 262140 1");
     expect(LEAT_ERR_UNSUPPORTED, "more than 4 outputs vary", "1 5 1 2 -1 4 16 1");
     expect(LEAT_ERR_PROTO, "model 'm': seven numbers", "1 2");
+    expect_with("{\"constants\":{\"x\":1}}", LEAT_ERR_UNSUPPORTED,
+                "model 'm': backend 'lying' reads files by itself, and has no constants for their inputs: cpu and reference do",
+                "1 2 1 2 -1 4 16");
     for (size_t i = 0; i < LEAT_COUNT_OF(impossible); i++) {
         expect(LEAT_ERR_SHAPE, "backend 'lying' says of tensor 'tensor' what cannot be", impossible[i]);
     }

@@ -498,6 +498,41 @@ test_dims(void)
     free(file);
 }
 
+/* What a client may say of inputs that are constant; kernels/onnx/constants.c sees to what the file makes of it. */
+static void
+test_constants(void)
+{
+    struct leat_variant_source source = {.name = "lenet", .backend = "cpu", .items_max = 2};
+    struct leat_loaded_variant loaded;
+    char *file;
+    size_t size;
+
+    EXPECT(zoo_write(zoo_find("lenet5"), ZOO_SIZE_TEST, leat_test_seed, (void **)&file, &size) == LEAT_OK);
+    source.onnx = file;
+    source.onnx_bytes = size;
+    static const char *const wrong[] = {
+        "{\"constants\":7}",
+        "{\"constants\":[1]}",
+        "{\"constants\":{\"rate\":\"16000\"}}",
+        "{\"constants\":{\"rate\":true}}",
+        "{\"constants\":{\"rate\":null}}",
+        "{\"constants\":{\"rate\":[1]}}",
+    };
+    for (size_t w = 0; w < LEAT_COUNT_OF(wrong); w++) {
+        source.options_json = wrong[w];
+        EXPECT(leat_variant_load(&source, &loaded) == LEAT_ERR_INVALID);
+        EXPECT(strstr(leat_error_text(), "must be numbers, by the names of at most 64 inputs") != NULL);
+    }
+    source.options_json = "{\"constants\":{\"rate\":1}}";
+    EXPECT(leat_variant_load(&source, &loaded) == LEAT_ERR_INVALID);
+    EXPECT(strstr(leat_error_text(), "model 'lenet': no input is called 'rate'") != NULL);
+    source.options_json = "{\"constants\":{}}";
+    EXPECT(leat_variant_load(&source, &loaded) == LEAT_OK && loaded.variant->constants_json == NULL);
+    leat_variant_destroy(loaded.variant);
+    leat_measured_free(&loaded.measured);
+    free(file);
+}
+
 static void
 test_refusals(const unsigned char *file, size_t size)
 {
@@ -823,6 +858,7 @@ main(void)
     test_chosen_items(file, size);
     test_precisions(file, size);
     test_dims();
+    test_constants();
     test_teams(file, size);
     test_refusals(file, size);
     test_refused_payload();

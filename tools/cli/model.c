@@ -28,8 +28,8 @@ print_model_help(void)
         "       leat model list\n"
         "       leat model show NAME\n"
         "       leat model profile NAME [--cores N,...]\n"
-        "       leat model inspect FILE.onnx|NAME [--items N] [--dim NAME=N|items]... [--cores N] [--precision P] [--runs N] [--svg FILE]\n"
-        "                          [--without PASS,...] [--memory SIZE] [--loop-iterations N]\n"
+        "       leat model inspect FILE.onnx|NAME [--items N] [--dim NAME=N|items]... [--constant INPUT=VALUE]... [--cores N]\n"
+        "                          [--precision P] [--runs N] [--svg FILE] [--without PASS,...] [--memory SIZE] [--loop-iterations N]\n"
         "       leat model inspect --passes\n"
         "       leat model remove NAME\n\n"
         "Adds a model to the daemon, which copies it, loads it, measures it and keeps it over restarts; lists\n"
@@ -59,7 +59,10 @@ print_model_help(void)
         "                   for, where queries say how long their sequences are; tensors are as for the last, the longest.\n"
         "                   NAME=items: this one, not the first, counts items, as in [length, batch, ...]; for queries\n"
         "                   they still come first. One without a name, or called ?, is INPUT.AXIS, axes counted from 0:\n"
-        "                   --dim x.2=48\n");
+        "                   --dim x.2=48\n"
+        "  --constant INPUT=VALUE\n"
+        "                   a number that an input always is, all of its elements; queries do not bring it then, and what follows\n"
+        "                   from it, such as which branch of an If runs, is computed once: --constant sr=16000. Once for each\n");
     (void)printf(
         "  --accuracy F     accuracy it stands for, 0 to 1, reported with its answers, whatever a validation says\n"
         "  --cores N,...    to measure on teams of so many cores too, beside those that workers have; measured again whenever\n"
@@ -83,7 +86,7 @@ print_model_help(void)
         "             --validation validation.inputs.npy,validation.labels.npy\n");
 }
 
-enum { DIMS_MAX = 64 };
+enum { DIMS_MAX = 64, CONSTANTS_MAX = LEAT_CONSTANT_INPUTS_MAX };
 
 struct model_options {
     const char *socket_path;
@@ -94,6 +97,8 @@ struct model_options {
     double accuracy, max_loss; /* max_loss below 0: not said */
     const char *dims[DIMS_MAX]; /* "NAME=N" or "NAME=N,N,..." */
     uint32_t dim_count;
+    const char *constants[CONSTANTS_MAX]; /* "INPUT=VALUE" */
+    uint32_t constant_count;
     uint32_t cores[LEAT_SCHED_CLASSES_MAX], core_count; /* core_count is 0: not said */
     struct inspect_flags inspect;
 };
@@ -166,6 +171,29 @@ parse_dim(const char *text, struct model_options *options)
     return true;
 }
 
+/* A number; NULL where it is none. */
+static json_t *
+constant_value(const char *text)
+{
+    json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
+    if (!json_is_number(value)) {
+        json_decref(value);
+        return NULL;
+    }
+    return value;
+}
+
+/* "sr=16000"; what it says is looked at later. */
+static bool
+parse_constant(const char *text, struct model_options *options)
+{
+    if (options->constant_count == CONSTANTS_MAX) {
+        return false;
+    }
+    options->constants[options->constant_count++] = text;
+    return true;
+}
+
 static bool
 parse_model_options(int argc, char **argv, struct model_options *options)
 {
@@ -181,7 +209,7 @@ parse_model_options(int argc, char **argv, struct model_options *options)
         {"items", required_argument, NULL, 'i'},      {"runs", required_argument, NULL, 'r'},
         {"svg", required_argument, NULL, 'g'},        {"without", required_argument, NULL, 'w'},
         {"passes", no_argument, NULL, 'P'},           {"memory", required_argument, NULL, 'm'},
-        {"loop-iterations", required_argument, NULL, 'L'},
+        {"loop-iterations", required_argument, NULL, 'L'}, {"constant", required_argument, NULL, 'C'},
         {NULL, 0, NULL, 0},
     };
     int option;
@@ -205,6 +233,7 @@ parse_model_options(int argc, char **argv, struct model_options *options)
         case 'p': options->precision = optarg; break;
         case 'c': good = parse_cores(optarg, options); break;
         case 'd': good = parse_dim(optarg, options); break;
+        case 'C': good = parse_constant(optarg, options); break;
         case 'i': good = parse_u64(optarg, 1, LEAT_ITEMS_MAX, &options->inspect.items); break;
         case 'r': good = parse_u64(optarg, 1, INSPECT_RUNS_MAX, &options->inspect.runs); break;
         case 'g': options->inspect.svg = optarg; break;
@@ -376,27 +405,49 @@ join_validation(const char *text, json_t *request, int *fd)
     return status;
 }
 
-/* {"sequence": 128}; NULL, and reported, where a name is there twice or is no text. */
+/* {"sequence": 128}, of [count] texts with a '=' in them; NULL, and reported, where a name is there twice or is no text. */
 static json_t *
-make_dims(const struct model_options *options)
+make_values(const char *option, const char *const *texts, uint32_t count, json_t *(*value_of)(const char *text))
 {
-    json_t *dims = json_object();
+    json_t *values = json_object();
 
-    for (uint32_t d = 0; d < options->dim_count; d++) {
-        const char *equals = strrchr(options->dims[d], '=');
-        char *name = strndup(options->dims[d], (size_t)(equals - options->dims[d]));
-        const bool twice = json_object_get(dims, name) != NULL;
-        if (twice || json_object_set_new(dims, name, dim_value(equals + 1)) != 0) { /* parse_dim has seen it */
-            (void)usage_error("model", "--dim: '%s' %s", name, twice ? "is given two values" : "is no text");
-            json_decref(dims);
-            dims = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        const char *equals = strrchr(texts[i], '=');
+        char *name = strndup(texts[i], (size_t)(equals - texts[i]));
+        const bool twice = json_object_get(values, name) != NULL;
+        if (twice || json_object_set_new(values, name, value_of(equals + 1)) != 0) { /* it was parsed before */
+            (void)usage_error("model", "%s: '%s' %s", option, name, twice ? "is given two values" : "is no text");
+            json_decref(values);
+            values = NULL;
         }
         free(name);
-        if (dims == NULL) {
+        if (values == NULL) {
             return NULL;
         }
     }
-    return dims;
+    return values;
+}
+
+static json_t *
+make_dims(const struct model_options *options)
+{
+    return make_values("--dim", options->dims, options->dim_count, dim_value);
+}
+
+/* {"sr": 16000}, likewise. */
+static json_t *
+make_constants(const struct model_options *options)
+{
+    for (uint32_t c = 0; c < options->constant_count; c++) {
+        const char *text = options->constants[c], *equals = strrchr(text, '='); /* names may have one, too */
+        json_t *value = equals != NULL && equals != text ? constant_value(equals + 1) : NULL;
+        if (value == NULL) {
+            (void)usage_error("model", "--constant: '%s' is not INPUT=VALUE with a number, as sr=16000 or x=0.5", text);
+            return NULL;
+        }
+        json_decref(value);
+    }
+    return make_values("--constant", options->constants, options->constant_count, constant_value);
 }
 
 /* What goes along with a request: the model first, then the files of its weights. */
@@ -461,10 +512,12 @@ make_request(int argc, char **argv, const struct model_options *options, struct 
     if (options->max_loss >= 0) {
         (void)json_object_set_new(request, "max_loss", json_real(options->max_loss));
     }
-    if (options->precision != NULL || options->dim_count > 0) {
+    if (options->precision != NULL || options->dim_count > 0 || options->constant_count > 0) {
         json_t *model_options = json_object(), *dims = make_dims(options);
-        if (dims == NULL) {
+        json_t *constants = dims != NULL ? make_constants(options) : NULL;
+        if (constants == NULL) {
             json_decref(model_options);
+            json_decref(dims);
             json_decref(request);
             *ret_exit = EXIT_USAGE;
             return NULL;
@@ -475,7 +528,11 @@ make_request(int argc, char **argv, const struct model_options *options, struct 
         if (options->dim_count > 0) {
             (void)json_object_set(model_options, "dims", dims);
         }
+        if (options->constant_count > 0) {
+            (void)json_object_set(model_options, "constants", constants);
+        }
         json_decref(dims);
+        json_decref(constants);
         (void)json_object_set_new(request, "options", model_options);
     }
     if (options->app != NULL) {
@@ -486,11 +543,13 @@ make_request(int argc, char **argv, const struct model_options *options, struct 
         (void)usage_error("model", "--variants needs --validation, and neither --precision nor --accuracy");
     } else if (options->max_loss >= 0 && !options->variants && (options->precision == NULL || options->validation == NULL)) {
         (void)usage_error("model", "--max-loss is for --variants, or --precision with --validation");
-    } else if (options->synthetic != NULL && (options->items_auto || options->precision != NULL || options->dim_count > 0)) {
+    } else if (options->synthetic != NULL &&
+               (options->items_auto || options->precision != NULL || options->dim_count > 0 || options->constant_count > 0)) {
         (void)usage_error("model", "--synthetic takes no %s",
                           options->items_auto          ? "--items-max auto"
                           : options->precision != NULL ? "--precision"
-                                                       : "--dim");
+                          : options->dim_count > 0     ? "--dim"
+                                                       : "--constant");
     } else if (options->synthetic != NULL) {
         json_t *parameters = json_loads(options->synthetic, 0, &error);
         if (argc != 1 || options->validation != NULL) {
@@ -855,12 +914,14 @@ model_remove(int argc, char **argv, const struct model_options *options)
 static int
 inspect(int argc, char **argv, struct model_options *options)
 {
-    json_t *dims = make_dims(options);
+    json_t *dims = make_dims(options), *constants = dims != NULL ? make_constants(options) : NULL;
 
-    if (dims == NULL) {
+    if (constants == NULL) {
+        json_decref(dims);
         return EXIT_USAGE;
     }
     options->inspect.dims = dims;
+    options->inspect.constants = constants;
     options->inspect.socket_path = options->socket_path;
     options->inspect.json = options->json;
     options->inspect.precision = options->precision;
@@ -868,6 +929,7 @@ inspect(int argc, char **argv, struct model_options *options)
     const int exit_code = options->core_count > 1 ? usage_error("model", "inspect runs on one number of --cores")
                                                   : model_inspect(argc, argv, &options->inspect);
     json_decref(dims);
+    json_decref(constants);
     return exit_code;
 }
 

@@ -138,6 +138,27 @@ read_dims(const struct inspect_flags *flags, const struct found *found, struct i
     return true;
 }
 
+/* Likewise. */
+static bool
+read_constants(const struct inspect_flags *flags, const struct found *found, struct inspect_order *order)
+{
+    const json_t *constants =
+        json_object_size(flags->constants) > 0 ? flags->constants : json_object_get(found->reply, "constants");
+    const char *name;
+    json_t *value;
+
+    json_object_foreach((json_t *)(uintptr_t)constants, name, value) { /* only read */
+        if (order->constant_count == LEAT_CONSTANT_INPUTS_MAX) {
+            return false;
+        }
+        order->constants[order->constant_count++] = (struct leat_constant_input){.name = name,
+                                                                                 .is_whole = json_is_integer(value),
+                                                                                 .whole = json_integer_value(value),
+                                                                                 .real = json_real_value(value)};
+    }
+    return true;
+}
+
 /* What the command line says, else the daemon, whose limit may be none. */
 static uint64_t
 memory_of(const struct inspect_flags *flags, const struct found *found)
@@ -223,6 +244,8 @@ model_inspect(int argc, char **argv, const struct inspect_flags *flags)
         exit_code = report_status("model", argv[0], LEAT_FAIL(LEAT_ERR_PROTO, "it is empty, or no regular file"));
     } else if (!read_dims(flags, &found, &order)) {
         exit_code = usage_error("model", "--dim: at most %u dimensions", LEAT_GRAPH_SYMBOLS_MAX);
+    } else if (!read_constants(flags, &found, &order)) {
+        exit_code = usage_error("model", "--constant: at most %u inputs", LEAT_CONSTANT_INPUTS_MAX);
     } else {
         order.name = argv[0];
         order.file = file;

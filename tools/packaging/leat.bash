@@ -10,7 +10,7 @@ _leat() {
     help) options='serve run status topology model app pipeline offline bench simulate policy scale pool version' files= ;;
     serve) options='--config --socket --state-dir --check-config --json --version --help' ;;
     run) options='--input --output --items --length --latency --accuracy-floor --cost-cap --offline --count --json --socket --help' ;;
-    model) options='--app --validation --variants --max-loss --precision --cores --items --dim --runs --svg --without --passes --memory --loop-iterations --backend --items-max --accuracy --synthetic --input-bytes --output-bytes --json --socket
+    model) options='--app --validation --variants --max-loss --precision --cores --items --dim --constant --runs --svg --without --passes --memory --loop-iterations --backend --items-max --accuracy --synthetic --input-bytes --output-bytes --json --socket
                     --help'
            [ "$COMP_CWORD" -eq 2 ] && options="add list show profile inspect remove $options" ;;
     app) options='--models --remove-models --latency --late --router --selector --policy --threshold --percentile --queue
