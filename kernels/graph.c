@@ -801,6 +801,16 @@ leat_graph_copy_attributes(struct leat_graph *graph, const struct leat_node *fro
     return status;
 }
 
+void
+leat_node_copy_fused(struct leat_node *node, const struct leat_node *from, const uint32_t *map)
+{
+    node->fused_add = from->fused_add == LEAT_VALUE_NONE || map == NULL ? from->fused_add : map[from->fused_add];
+    node->fused_activation = from->fused_activation;
+    node->clip_min = from->clip_min;
+    node->clip_max = from->clip_max;
+    node->slope = from->slope;
+}
+
 static enum leat_status
 copy_node(struct leat_graph *copy, const struct leat_node *from)
 {
@@ -816,12 +826,7 @@ copy_node(struct leat_graph *copy, const struct leat_node *from)
         leat_graph_add_node(copy, from->op, name, from->inputs, from->input_count, from->outputs,
                             from->output_count, attributes, from->attribute_count);
     if (status == LEAT_OK) {
-        struct leat_node *node = &copy->nodes[copy->node_count - 1];
-        node->fused_add = from->fused_add;
-        node->fused_activation = from->fused_activation;
-        node->clip_min = from->clip_min;
-        node->clip_max = from->clip_max;
-        node->slope = from->slope;
+        leat_node_copy_fused(&copy->nodes[copy->node_count - 1], from, NULL);
     }
     return status;
 }

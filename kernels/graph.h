@@ -278,7 +278,7 @@ struct leat_pass {
 extern const struct leat_pass leat_passes[];
 extern const size_t leat_pass_count;
 
-/* Runs every pass whose bit is set in `mask` (bit i is leat_passes[i]); ~0 for all. */
+/* Runs every pass whose bit is set in `mask` (bit i is leat_passes[i]); ~0 for all. Branches of Ifs are graphs like others. */
 LEAT_MUST_CHECK enum leat_status leat_graph_optimise(struct leat_graph *graph, uint64_t mask);
 /* A mask for the above: all but those in `names`, with commas between them. LEAT_ERR_INVALID lists the names that there are. */
 LEAT_MUST_CHECK enum leat_status leat_passes_without(const char *names, uint64_t *ret_mask);

@@ -90,6 +90,8 @@ LEAT_MUST_CHECK enum leat_status leat_graph_put_node(struct leat_graph *graph, c
 /* Attributes of a node of another graph into this one; map[v] is its value v here. */
 LEAT_MUST_CHECK enum leat_status leat_graph_copy_attributes(struct leat_graph *graph, const struct leat_node *from,
                                                             const uint32_t *map, struct leat_attribute **ret_attributes);
+/* What passes have fused onto a node of another graph; map as above, or NULL: values are the same. */
+void leat_node_copy_fused(struct leat_node *node, const struct leat_node *from, const uint32_t *map);
 
 /* Appends a node; arrays are copied. The operator's arity and attribute schema are checked. */
 LEAT_MUST_CHECK enum leat_status

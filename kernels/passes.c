@@ -36,13 +36,21 @@ const struct leat_pass leat_passes[] = {
 };
 const size_t leat_pass_count = LEAT_COUNT_OF(leat_passes);
 
-enum leat_status
-leat_graph_optimise(struct leat_graph *graph, uint64_t mask)
+/* Where numbers of 8 bits are multiplied is decided of the outermost graph alone (leat_graph_split_quantised). */
+static bool
+is_for_outermost(const struct leat_pass *pass)
+{
+    return pass->run == leat_pass_shift_quantised || pass->run == leat_pass_fuse_quantised ||
+           pass->run == leat_pass_fold_dequantised || pass->run == leat_pass_fuse_integers;
+}
+
+static enum leat_status
+run_passes(struct leat_graph *graph, uint64_t mask, bool inside)
 {
     _Static_assert(LEAT_COUNT_OF(leat_passes) <= 64, "one bit each");
     for (size_t i = 0; i < leat_pass_count; i++) {
         bool changed = false;
-        if ((mask >> i & 1) == 0) {
+        if ((mask >> i & 1) == 0 || (inside && is_for_outermost(&leat_passes[i]))) {
             continue;
         }
         enum leat_status status = leat_passes[i].run(graph, &changed);
@@ -53,7 +61,23 @@ leat_graph_optimise(struct leat_graph *graph, uint64_t mask)
             return leat_err_prefix(status, "pass %s", leat_passes[i].name);
         }
     }
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        const struct leat_node *node = &graph->nodes[n];
+        /* In bodies of loops sizes may be the first iteration's alone. */
+        for (uint32_t a = 0; a < node->attribute_count && node->op->kind == LEAT_OP_IF; a++) {
+            const enum leat_status status = run_passes(node->attributes[a].graph, mask, true); /* as deep as the file nests them */
+            if (status != LEAT_OK) {
+                return leat_node_failed(node, status);
+            }
+        }
+    }
     return LEAT_OK;
+}
+
+enum leat_status
+leat_graph_optimise(struct leat_graph *graph, uint64_t mask)
+{
+    return run_passes(graph, mask, false);
 }
 
 /* leat_pass_count where there is none. */

@@ -111,9 +111,14 @@ copy_node(struct unroller *u, const struct leat_node *from)
             u->map[from->outputs[o]] = outputs[o];
         }
     }
-    return status == LEAT_OK ? leat_graph_add_node(graph, from->op, from->name, inputs, from->input_count, outputs,
-                                                   from->output_count, attributes, from->attribute_count)
-                             : status;
+    if (status == LEAT_OK) {
+        status = leat_graph_add_node(graph, from->op, from->name, inputs, from->input_count, outputs, from->output_count, attributes,
+                                     from->attribute_count);
+    }
+    if (status == LEAT_OK) { /* passes have been in branches */
+        leat_node_copy_fused(&graph->nodes[graph->node_count - 1], from, u->map);
+    }
+    return status;
 }
 
 static enum leat_status

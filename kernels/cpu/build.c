@@ -239,7 +239,7 @@ add_list(struct cpu_program *program, uint32_t buffer, uint32_t count, size_t it
 static uint32_t
 input_of(const struct cpu_builder *b, const struct cpu_tensor *tensor)
 {
-    for (uint32_t i = 0; i < b->graph->input_count; i++) {
+    for (uint32_t i = 0; i < b->graph->input_count && !b->program->is_branch; i++) {
         if (b->program->lists[i].buffer == tensor->buffer && cpu_model_takes_items(b->model, i)) {
             return i;
         }
@@ -874,7 +874,7 @@ enum leat_status
 cpu_add_primitive(struct cpu_builder *b, dnnl_primitive_desc_t pd, const struct cpu_arg *args, uint32_t arg_count)
 {
     const dnnl_memory_desc_t scratch = cpu_query_md(pd, dnnl_query_scratchpad_md);
-    struct cpu_step step = {.node = b->node};
+    struct cpu_step step = {.node = b->node, .branch = CPU_NONE};
     struct cpu_arg *all = calloc(arg_count + 1, sizeof(*all));
 
     enum leat_status status = all == NULL ? no_memory() : cpu_model_take(b->model, b->program, PRIMITIVE_BYTES);
@@ -906,12 +906,32 @@ enum leat_status
 cpu_add_kernel(struct cpu_builder *b, enum leat_status (*kernel)(const struct cpu_call *call),
                const struct cpu_arg *args, uint32_t arg_count, struct cpu_step **ret_step)
 {
-    const struct cpu_step step = {.node = b->node, .kernel = kernel};
+    const struct cpu_step step = {.node = b->node, .kernel = kernel, .branch = CPU_NONE};
     const enum leat_status status = add_step(b, &step, args, arg_count);
     if (status == LEAT_OK) {
         *ret_step = &b->program->steps[b->program->step_count - 1];
     }
     return status;
+}
+
+enum leat_status
+cpu_add_branches(struct cpu_builder *b, const struct cpu_branch branches[2], const struct cpu_arg *args, uint32_t arg_count)
+{
+    struct cpu_program *program = b->program;
+    const struct cpu_step step = {.node = b->node, .branch = program->branch_count};
+
+    for (int i = 0; i < 2; i++) {
+        const enum leat_status status =
+            grow(&program->branches, program->branch_count, &program->branch_room, sizeof(*program->branches));
+        if (status != LEAT_OK) {
+            for (; i < 2; i++) {
+                cpu_program_destroy(branches[i].program);
+            }
+            return status;
+        }
+        program->branches[program->branch_count++] = branches[i];
+    }
+    return add_step(b, &step, args, arg_count);
 }
 
 struct cpu_function
@@ -1210,6 +1230,8 @@ lower_as_kind(struct cpu_builder *b)
     case LEAT_OP_RNN:
         return cpu_lower_recurrent(b);
 #endif
+    case LEAT_OP_IF:
+        return cpu_lower_if(b);
     case LEAT_OP_QLINEAR_LOOKUP:
         return cpu_lower_qlinear_lookup(b);
     case LEAT_OP_QLINEAR_ADD:
@@ -1272,8 +1294,8 @@ lower(struct cpu_builder *b, const struct leat_node *node)
                          node->op->kind == LEAT_OP_MATMUL || node->op->kind == LEAT_OP_MATMUL_INTEGER_TO_FLOAT;
 
     b->node = node;
-    /* What is as large as it turns out to be in a run is for the reference functions. */
-    const bool bounded = touches_bounded(b->graph, node);
+    /* What is as large as it turns out to be in a run is for the reference functions, but for what a branch makes. */
+    const bool bounded = touches_bounded(b->graph, node), apart = bounded && node->op->kind != LEAT_OP_IF;
 #if defined(__x86_64__)
     if (!bounded && cpu_expansion_waits(b)) {
         b->waiting[node->outputs[0]] = node;
@@ -1286,7 +1308,7 @@ lower(struct cpu_builder *b, const struct leat_node *node)
         return together;
     }
 #endif
-    enum leat_status status = bounded || (fused && !fusible) ? LEAT_AGAIN : lower_as_kind(b);
+    enum leat_status status = apart || (fused && !fusible) ? LEAT_AGAIN : lower_as_kind(b);
     if (status == LEAT_AGAIN) {
         status = cpu_lower_reference(b);
     }
@@ -1314,17 +1336,25 @@ make_inputs(struct cpu_builder *b)
         if (status != LEAT_OK) {
             return status;
         }
-        program->inputs[i] = program->plain[value] = b->best[value] = tensor;
+        program->plain[value] = b->best[value] = tensor;
+        if (!program->is_branch) { /* which may have more of them */
+            program->inputs[i] = tensor;
+        }
     }
     return LEAT_OK;
 }
 
-/* What some step reads as one block: all are copied before the first. */
+/* What some step reads as one block: all are copied before the first. A branch reads its inputs where they are. */
 static void
 copy_inputs(struct cpu_program *program)
 {
     for (uint32_t i = 0; i < program->graph->input_count; i++) {
         struct cpu_buffer *buffer = &program->buffers[program->lists[i].buffer];
+        if (program->is_branch) {
+            LEAT_ASSERT(program->lists[i].buffer == i); /* cpu_run_tensor() goes by that */
+            buffer->first = CPU_NONE;
+            continue;
+        }
         program->copied[i] = buffer->first != CPU_NONE;
         if (program->copied[i]) {
             buffer->first = 0;
@@ -1351,7 +1381,7 @@ make_outputs(struct cpu_builder *b)
 }
 
 static enum leat_status
-build(struct cpu_builder *b)
+lower_graph(struct cpu_builder *b)
 {
     struct cpu_program *program = b->program;
     const size_t values = (size_t)b->graph->value_count + 1;
@@ -1374,7 +1404,7 @@ build(struct cpu_builder *b)
     memset(b->best, 0xff, values * sizeof(*b->best)); /* CPU_NONE */
     memset(program->plain, 0xff, values * sizeof(*program->plain));
     leat_graph_count_uses(b->graph, b->uses);
-    if (cpu_model_is_quantised(b->model)) {
+    if (cpu_model_is_quantised(b->model) && !program->is_branch) { /* calibration saw nothing in there */
         cpu_plan_quantised(b);
     }
     enum leat_status status = make_inputs(b);
@@ -1391,6 +1421,23 @@ build(struct cpu_builder *b)
         status = cpu_place_buffers(program->buffers, program->buffer_count, &program->scratch_bytes, &looks);
     }
     return status == LEAT_OK ? cpu_model_may_take(b->model, program->scratch_bytes) : status;
+}
+
+static enum leat_status
+build(struct cpu_builder *b)
+{
+    const enum leat_status status = lower_graph(b);
+
+    free(b->best);
+    free(b->uses);
+    free(b->waiting);
+    free(b->aliased);
+    free(b->whole);
+    free(b->wants_whole);
+    free(b->shifted);
+    free(b->quantised);
+    leat_elements_fini(&b->opened);
+    return status;
 }
 
 /* What this number of items made constant. */
@@ -1437,15 +1484,29 @@ build_program(struct leat_model *model, const struct leat_graph *graph, uint32_t
         status = build(&b);
         (void)leat_openmp_pretend(before);
     }
-    free(b.best);
-    free(b.uses);
-    free(b.waiting);
-    free(b.aliased);
-    free(b.whole);
-    free(b.wants_whole);
-    free(b.shifted);
-    free(b.quantised);
-    leat_elements_fini(&b.opened);
+    if (status != LEAT_OK) {
+        cpu_program_destroy(program);
+        return status;
+    }
+    *ret_program = program;
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_program_build_branch(const struct cpu_builder *around, struct leat_graph *inner, struct cpu_program **ret_program)
+{
+    struct cpu_program *program = calloc(1, sizeof(*program));
+    struct cpu_builder b = {.model = around->model, .program = program, .graph = inner};
+
+    if (program == NULL) {
+        return no_memory();
+    }
+    program->model = around->model;
+    program->items = 1; /* one condition is for all: it sees no batch */
+    program->threads = around->program->threads;
+    program->graph = inner;
+    program->is_branch = true;
+    const enum leat_status status = build(&b);
     if (status != LEAT_OK) {
         cpu_program_destroy(program);
         return status;
@@ -1478,9 +1539,15 @@ cpu_program_destroy(struct cpu_program *program)
         (void)dnnl_primitive_destroy(program->steps[s].primitive);
         free(program->steps[s].args);
     }
+    for (uint32_t i = 0; i < program->branch_count; i++) {
+        cpu_program_destroy(program->branches[i].program); /* as deep as the file nests them */
+    }
     cpu_constants_fini(&program->constants);
     cpu_model_give_back(program->model, program->memory_bytes);
-    leat_graph_destroy(program->graph);
+    if (!program->is_branch) {
+        leat_graph_destroy(program->graph);
+    }
+    free(program->branches);
     free(program->tensors);
     free(program->buffers);
     free(program->steps);

@@ -90,6 +90,7 @@ struct cpu_step {
     uint32_t parts;
     enum leat_status (*kernel)(const struct cpu_call *call);
     bool each; /* args 0 and 1 are by item, and the primitive is for one: it runs for each */
+    uint32_t branch; /* of an If: the first of its two among the program's branches; else CPU_NONE */
     uint32_t together; /* of a look-up that is the first of several that a run makes at once: how many; else 0 */
     uint32_t behind;   /* of the others: how far the first is before it; else 0 */
     struct cpu_arg *args;
@@ -102,8 +103,14 @@ struct cpu_step {
     int64_t dims[LEAT_RANK_MAX], strides[LEAT_RANK_MAX]; /* strides in elements */
 };
 
+/* A graph inside an If as a program of its own, whose buffers lie in a tensor of the program around. */
+struct cpu_branch {
+    struct cpu_program *program;
+    uint32_t first_input, scratch; /* which of the step's arguments its inputs are, one behind the other, and where its buffers lie */
+};
+
 struct cpu_program {
-    struct leat_graph *graph;
+    struct leat_graph *graph; /* of a branch: of the program around */
     uint32_t items, threads;
     struct cpu_tensor *tensors;
     struct cpu_buffer *buffers;
@@ -114,6 +121,9 @@ struct cpu_program {
     size_t place_count; /* of all lists */
     uint32_t inputs[LEAT_TENSORS_MAX], outputs[LEAT_TENSORS_MAX]; /* plain tensors */
     bool copied[LEAT_TENSORS_MAX]; /* inputs: there is a step that reads it as one block */
+    struct cpu_branch *branches; /* two for each If whose condition is payload: what it runs if not, and if so */
+    uint32_t branch_count, branch_room;
+    bool is_branch; /* of another program: its inputs are tensors of that, and inputs[] and copied[] say nothing */
     uint32_t *plain;                /* [value_count] tensor or CPU_NONE */
     struct cpu_observer *observer;  /* NULL unless it is calibrated */
     struct cpu_constants constants; /* private ones */
@@ -152,6 +162,9 @@ LEAT_MUST_CHECK enum leat_status cpu_program_build(struct leat_model *model, con
 LEAT_MUST_CHECK enum leat_status cpu_program_build_observed(struct leat_model *model, const struct leat_graph *graph,
                                                             uint32_t items, struct cpu_observer *observer,
                                                             struct cpu_program **ret_program);
+/* One that is part of b's, of a graph inside its graph. */
+LEAT_MUST_CHECK enum leat_status cpu_program_build_branch(const struct cpu_builder *b, struct leat_graph *inner,
+                                                          struct cpu_program **ret_program);
 void cpu_program_destroy(struct cpu_program *program); /* accepts NULL */
 
 /* LEAT_OK, or LEAT_ERR_DEVICE with oneDNN's text and the node's name. */
@@ -228,6 +241,9 @@ LEAT_MUST_CHECK enum leat_status cpu_add_kernel(struct cpu_builder *b,
                                                 const struct cpu_arg *args, uint32_t arg_count,
                                                 struct cpu_step **ret_step);
 LEAT_MUST_CHECK enum leat_status cpu_add_reorder(struct cpu_builder *b, uint32_t from, uint32_t to);
+/* One that runs a branch of the node. The program owns both from now on, in any case. */
+LEAT_MUST_CHECK enum leat_status cpu_add_branches(struct cpu_builder *b, const struct cpu_branch branches[2],
+                                                  const struct cpu_arg *args, uint32_t arg_count);
 
 /* A function of single elements as oneDNN names them. */
 struct cpu_function {
@@ -432,6 +448,8 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_qlinear_conv(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_qlinear_matmul(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_qlinear_add(struct cpu_builder *b); /* or Mul */
 LEAT_MUST_CHECK enum leat_status cpu_lower_qlinear_lookup(struct cpu_builder *b);
+/* An If without loops inside: one of its branches runs as a program. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_if(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_reference(struct cpu_builder *b); /* any operator, plain loops */
 bool cpu_is_reference(const struct cpu_step *step);
 

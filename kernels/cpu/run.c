@@ -8,6 +8,7 @@
 #include "kernels/cpu/openmp.h"
 #include "kernels/cpu/program.h"
 #include "kernels/graph_build.h"
+#include "kernels/payload.h"
 #include "kernels/team.h"
 
 struct sharing {
@@ -73,6 +74,8 @@ struct cpu_run {
     dnnl_exec_arg_t *args;   /* [arg_count] */
     void **pointers;         /* [arg_count] */
     void **values;           /* [value_count] plain forms */
+    struct cpu_run **branches; /* [branch_count] */
+    void *const *given;        /* of a branch: [input_count] where its inputs are; NULL before the first bind */
     const void **places;     /* [place_count] of lists */
     /*
      * The program's graph with values of its own where some are bounded: these become what they are before anybody reads them,
@@ -80,6 +83,15 @@ struct cpu_run {
      */
     struct leat_graph live;
 };
+
+static unsigned char *
+buffer_at(const struct cpu_run *run, uint32_t buffer)
+{
+    const struct cpu_program *program = run->program;
+
+    return program->is_branch && buffer < program->graph->input_count ? run->given[buffer]
+                                                                      : run->scratch + program->buffers[buffer].offset;
+}
 
 void *
 cpu_run_tensor(const struct cpu_run *run, uint32_t tensor)
@@ -90,8 +102,7 @@ cpu_run_tensor(const struct cpu_run *run, uint32_t tensor)
         return run->places + run->program->lists[t->list].first;
     }
     /* The cast drops const: nothing writes to a constant. */
-    return t->constant != NULL ? (void *)(uintptr_t)t->constant->data
-                               : run->scratch + run->program->buffers[t->buffer].offset;
+    return t->constant != NULL ? (void *)(uintptr_t)t->constant->data : buffer_at(run, t->buffer);
 }
 
 const void **
@@ -175,6 +186,17 @@ create_memories(struct cpu_run *run, dnnl_engine_t engine)
     return LEAT_OK;
 }
 
+static enum leat_status
+create_branches(struct cpu_run *run, dnnl_engine_t engine)
+{
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t i = 0; i < run->program->branch_count && status == LEAT_OK; i++) {
+        status = cpu_run_create(run->program->branches[i].program, engine, &run->branches[i]);
+    }
+    return status;
+}
+
 enum leat_status
 cpu_run_create(const struct cpu_program *program, dnnl_engine_t engine, struct cpu_run **ret_run)
 {
@@ -190,7 +212,9 @@ cpu_run_create(const struct cpu_program *program, dnnl_engine_t engine, struct c
     run->pointers = calloc((size_t)program->arg_count + 1, sizeof(*run->pointers));
     run->values = calloc((size_t)program->graph->value_count + 1, sizeof(*run->values));
     run->places = calloc((size_t)program->place_count + 1, sizeof(*run->places));
-    if (run->memories == NULL || run->args == NULL || run->pointers == NULL || run->values == NULL || run->places == NULL) {
+    run->branches = calloc((size_t)program->branch_count + 1, sizeof(struct cpu_run *));
+    if (run->memories == NULL || run->args == NULL || run->pointers == NULL || run->values == NULL || run->places == NULL ||
+        run->branches == NULL) {
         status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a plan");
     } else {
         status = cpu_check(NULL, "stream", dnnl_stream_create(&run->stream, engine, dnnl_stream_default_flags));
@@ -200,6 +224,9 @@ cpu_run_create(const struct cpu_program *program, dnnl_engine_t engine, struct c
     }
     if (status == LEAT_OK) {
         status = create_live(run);
+    }
+    if (status == LEAT_OK) {
+        status = create_branches(run, engine);
     }
     if (status != LEAT_OK) {
         cpu_run_destroy(run);
@@ -225,7 +252,22 @@ cpu_run_destroy(struct cpu_run *run)
     free(run->values);
     free(run->places);
     free(run->live.values);
+    for (uint32_t i = 0; run->branches != NULL && i < run->program->branch_count; i++) {
+        cpu_run_destroy(run->branches[i]); /* as deep as the file nests them */
+    }
+    free(run->branches);
     free(run);
+}
+
+/* It lies where its program around does, which is bound to another place now. */
+static void
+bind_branch(struct cpu_run *run, const struct cpu_step *step, uint32_t index)
+{
+    const struct cpu_branch *branch = &run->program->branches[index];
+    void *const *pointers = run->pointers + step->first_arg;
+
+    run->branches[index]->given = pointers + branch->first_input;
+    cpu_run_bind(run->branches[index], pointers[branch->scratch]);
 }
 
 void
@@ -238,7 +280,7 @@ cpu_run_bind(struct cpu_run *run, unsigned char *scratch)
     }
     run->scratch = scratch;
     for (uint32_t l = 0; l < program->list_count; l++) { /* where inputs are not copied, each run says it anew */
-        set_places(run, l, scratch + program->buffers[program->lists[l].buffer].offset);
+        set_places(run, l, buffer_at(run, program->lists[l].buffer));
     }
     for (uint32_t t = 0; t < program->tensor_count; t++) {
         if (run->memories[t] != NULL && !program->tensors[t].by_item) {
@@ -250,6 +292,9 @@ cpu_run_bind(struct cpu_run *run, unsigned char *scratch)
         const struct cpu_step *step = &program->steps[s];
         for (uint32_t a = 0; a < step->arg_count; a++) {
             run->pointers[step->first_arg + a] = cpu_run_tensor(run, step->args[a].tensor);
+        }
+        for (uint32_t i = 0; step->branch != CPU_NONE && i < 2; i++) {
+            bind_branch(run, step, step->branch + i);
         }
     }
     for (uint32_t v = 0; v < program->graph->value_count; v++) {
@@ -294,11 +339,47 @@ call_of(struct cpu_run *run, const struct cpu_step *step, struct leat_team *team
     };
 }
 
+/* What the branch made is the node's. */
+static void
+take_outputs(struct cpu_run *run, const struct cpu_step *step, const struct cpu_run *branch)
+{
+    const struct leat_node *node = step->node;
+    const struct cpu_program *program = branch->program;
+
+    for (uint32_t o = 0; o < node->output_count; o++) {
+        if (node->outputs[o] == LEAT_VALUE_NONE) {
+            continue;
+        }
+        const struct leat_value *made = &program->graph->values[program->graph->outputs[o]];
+        memcpy(run->values[node->outputs[o]], cpu_run_tensor(branch, program->outputs[o]), leat_value_bytes(made));
+        if (run->live.values != NULL) { /* branches may make other sizes */
+            memcpy(run->live.values[node->outputs[o]].dims, made->dims, sizeof(made->dims));
+        }
+    }
+}
+
+/* The condition is payload, and read once. */
+static enum leat_status
+run_branch(struct cpu_run *run, const struct cpu_step *step, struct leat_team *team)
+{
+    const bool condition = leat_payload_u8(run->pointers[step->first_arg], 0) != 0;
+    struct cpu_run *branch = run->branches[step->branch + condition];
+
+    const enum leat_status status = cpu_run_execute(branch, team);
+    if (LEAT_LIKELY(status == LEAT_OK)) {
+        take_outputs(run, step, branch);
+    }
+    return status;
+}
+
 enum leat_status
 cpu_run_step(struct cpu_run *run, uint32_t s, struct leat_team *team)
 {
     const struct cpu_step *step = &run->program->steps[s];
 
+    if (step->branch != CPU_NONE) {
+        return run_branch(run, step, team);
+    }
     if (step->each) {
         return run_each(run, step);
     }

@@ -265,7 +265,7 @@ import_row(const struct row *row, bool wide, bool all_constant, struct input *in
             (void)builder_node(&inner[0], "Neg", "s", "t");
             builder_output(&inner[0], "on");
         } else {
-            (void)builder_node(&inner[0], "Neg", "x", "t");
+            (void)builder_node(&inner[0], "Add", "x x", "t"); /* the same bits in all backends, which the negative of 0 is not */
             (void)builder_node(&inner[1], "Abs", "x", "e");
             builder_output(&inner[1], "e");
         }
