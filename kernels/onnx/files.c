@@ -61,6 +61,19 @@ visit_attribute(struct list *list, const Onnx__AttributeProto *attribute)
     return status;
 }
 
+static enum leat_status
+visit_nodes(struct list *list, Onnx__NodeProto *const *nodes, size_t count)
+{
+    enum leat_status status = LEAT_OK;
+
+    for (size_t n = 0; n < count && status == LEAT_OK; n++) {
+        for (size_t a = 0; a < nodes[n]->n_attribute && status == LEAT_OK; a++) {
+            status = visit_attribute(list, nodes[n]->attribute[a]);
+        }
+    }
+    return status;
+}
+
 /* As deep as leat_onnx_scan() lets messages be. */
 static enum leat_status
 visit_graph(struct list *list, const Onnx__GraphProto *graph)
@@ -70,12 +83,7 @@ visit_graph(struct list *list, const Onnx__GraphProto *graph)
     for (size_t i = 0; i < graph->n_initializer && status == LEAT_OK; i++) {
         status = visit_tensor(list, graph->initializer[i]);
     }
-    for (size_t n = 0; n < graph->n_node && status == LEAT_OK; n++) {
-        for (size_t a = 0; a < graph->node[n]->n_attribute && status == LEAT_OK; a++) {
-            status = visit_attribute(list, graph->node[n]->attribute[a]);
-        }
-    }
-    return status;
+    return status == LEAT_OK ? visit_nodes(list, graph->node, graph->n_node) : status;
 }
 
 enum leat_status
@@ -91,6 +99,9 @@ leat_onnx_open_files(const void *bytes, size_t byte_count, int folder_fd, struct
     const Onnx__ModelProto *model = (const Onnx__ModelProto *)(const void *)message;
     const Onnx__GraphProto *graph = status == LEAT_OK ? model->graph : NULL;
     status = graph != NULL ? visit_graph(&list, graph) : LEAT_OK; /* whoever imports it says what is wrong */
+    for (size_t f = 0; graph != NULL && f < model->n_functions && status == LEAT_OK; f++) {
+        status = visit_nodes(&list, model->functions[f]->node, model->functions[f]->n_node);
+    }
     leat_onnx_free(message);
     if (status != LEAT_OK) {
         leat_onnx_close_files(list.files, list.count);

@@ -269,6 +269,23 @@ add_inputs(struct importer *importer)
                : status;
 }
 
+/* The standard says that what is in a function means the same at the model's opset. Where that may not be so, it is refused. */
+static enum leat_status
+check_opset(const struct importer *importer, const struct leat_op *op, const char *name)
+{
+    const struct call *call = leat_onnx_call_around(importer);
+    const int64_t opset = importer->graph->opset;
+
+    if (call == NULL || call->opset == opset ||
+        (call->opset >= LEAT_ONNX_ALIKE_OPSET && opset >= LEAT_ONNX_ALIKE_OPSET && leat_op_find(op->name, call->opset) == op)) {
+        return LEAT_OK;
+    }
+    return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                     "node '%.64s' (operator %s): opset %lld of the function that it is in may mean another operator than the "
+                     "model's, %lld",
+                     name, op->name, (long long)call->opset, (long long)opset);
+}
+
 static enum leat_status
 find_operator(const struct importer *importer, const Onnx__NodeProto *proto, const char *name,
               const struct leat_op **ret_op)
@@ -280,7 +297,7 @@ find_operator(const struct importer *importer, const Onnx__NodeProto *proto, con
 
     *ret_op = standard ? leat_op_find(type, opset) : NULL;
     if (*ret_op != NULL) {
-        return LEAT_OK;
+        return check_opset(importer, *ret_op, name);
     }
     if (standard && leat_op_known(type, &oldest, &newest)) {
         const bool newer = opset > (int64_t)newest;
@@ -421,7 +438,7 @@ read_attribute(struct importer *importer, const struct leat_op *op, const Onnx__
     if (ret->name == NULL) {
         return leat_graph_shortage(graph);
     }
-    if (leat_onnx_text(proto->ref_attr_name)[0] != '\0' || !attribute_kind(proto, op, &ret->kind)) {
+    if (!attribute_kind(proto, op, &ret->kind)) {
         return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "its type is not supported");
     }
     switch (ret->kind) {
@@ -464,14 +481,22 @@ static enum leat_status
 add_constant(struct importer *importer, const Onnx__NodeProto *proto, struct entry *output)
 {
     struct leat_graph *graph = importer->graph;
-    const char *name = leat_graph_text(graph, output->name);
+    const char *name = leat_graph_text(graph, leat_onnx_shown(output));
+    const Onnx__AttributeProto *attribute = NULL;
+    Onnx__AttributeProto room;
+    enum leat_status status = LEAT_OK;
     if (name == NULL) {
         return leat_graph_shortage(graph);
     }
-    if (proto->n_attribute != 1 || proto->n_input != 0 || proto->n_output != 1) {
+    if (proto->n_attribute == 1) {
+        status = leat_onnx_dereference(importer, proto->attribute[0], &room, &attribute);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    if (attribute == NULL || proto->n_input != 0 || proto->n_output != 1) {
         return LEAT_FAIL(LEAT_ERR_PROTO, "it needs exactly one attribute, one output and no input");
     }
-    const Onnx__AttributeProto *attribute = proto->attribute[0];
     const char *kind = leat_onnx_text(attribute->name);
     if (strcmp(kind, "value_string") == 0 || strcmp(kind, "value_strings") == 0) {
         output->foreign_type = ONNX__TENSOR_PROTO__DATA_TYPE__STRING;
@@ -512,8 +537,10 @@ add_constant(struct importer *importer, const Onnx__NodeProto *proto, struct ent
 
 static enum leat_status
 read_attributes(struct importer *importer, const Onnx__NodeProto *proto, const struct leat_op *op,
-                struct leat_attribute **ret)
+                struct leat_attribute **ret, uint32_t *ret_count)
 {
+    uint32_t count = 0;
+
     if (proto->n_attribute > LEAT_NODE_ARITY_MAX) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "it has %zu attributes", proto->n_attribute);
     }
@@ -522,19 +549,23 @@ read_attributes(struct importer *importer, const Onnx__NodeProto *proto, const s
         return leat_graph_shortage(importer->graph);
     }
     for (size_t a = 0; a < proto->n_attribute; a++) {
-        const enum leat_status status =
-            read_attribute(importer, op, proto->attribute[a], &(*ret)[a]);
+        const Onnx__AttributeProto *attribute = NULL;
+        Onnx__AttributeProto room;
+        enum leat_status status = leat_onnx_dereference(importer, proto->attribute[a], &room, &attribute);
+        if (status == LEAT_OK && attribute != NULL) {
+            status = read_attribute(importer, op, attribute, &(*ret)[count++]);
+        }
         if (status != LEAT_OK) {
             return leat_err_prefix(status, "attribute '%.64s'",
                                    leat_onnx_text(proto->attribute[a]->name));
         }
     }
+    *ret_count = count;
     return LEAT_OK;
 }
 
-/* The value of a name: this graph's own, or one of the graphs around that becomes an input of this one. */
-static enum leat_status
-resolve(struct importer *importer, const char *name, uint32_t *ret)
+enum leat_status
+leat_onnx_resolve(struct importer *importer, const char *name, uint32_t *ret)
 {
     const struct entry *entry = leat_onnx_find(importer, name);
     uint32_t outer = LEAT_VALUE_NONE;
@@ -546,9 +577,12 @@ resolve(struct importer *importer, const char *name, uint32_t *ret)
     }
     if (entry != NULL) {
         *ret = entry->value;
-        return entry->value != LEAT_VALUE_NONE
+        return entry->value != LEAT_VALUE_NONE || entry->left_out
                    ? LEAT_OK
                    : LEAT_FAIL(LEAT_ERR_PROTO, "'%.64s' is read before it is computed", name);
+    }
+    if (importer->parent == NULL || importer->call != NULL) { /* nothing around is seen */
+        return LEAT_FAIL(LEAT_ERR_PROTO, "nothing defines '%.64s'", name);
     }
     for (uint32_t c = 0; c < importer->capture_count; c++) {
         if (strcmp(importer->captures[c].name, name) == 0) {
@@ -556,10 +590,11 @@ resolve(struct importer *importer, const char *name, uint32_t *ret)
             return LEAT_OK;
         }
     }
-    if (importer->parent == NULL) {
-        return LEAT_FAIL(LEAT_ERR_PROTO, "nothing defines '%.64s'", name);
+    enum leat_status status = leat_onnx_resolve(importer->parent, name, &outer);
+    if (status == LEAT_OK && outer == LEAT_VALUE_NONE) {
+        *ret = LEAT_VALUE_NONE;
+        return LEAT_OK;
     }
-    enum leat_status status = resolve(importer->parent, name, &outer);
     if (status == LEAT_OK && importer->capture_count == LEAT_ONNX_CAPTURES_MAX) {
         status = LEAT_FAIL(LEAT_ERR_LIMIT, "a graph reads more than %u values of those around it", LEAT_ONNX_CAPTURES_MAX);
     }
@@ -582,11 +617,11 @@ resolve_names(struct importer *importer, const Onnx__NodeProto *proto)
 
     for (size_t i = 0; i < proto->n_input; i++, next++) {
         const char *name = leat_onnx_text(proto->input[i]);
-        const enum leat_status status = name[0] != '\0' ? resolve(importer, name, next) : LEAT_OK;
+        *next = LEAT_VALUE_NONE;
+        const enum leat_status status = name[0] != '\0' ? leat_onnx_resolve(importer, name, next) : LEAT_OK;
         if (status != LEAT_OK) {
             return status;
         }
-        *next = name[0] != '\0' ? *next : LEAT_VALUE_NONE;
     }
     for (size_t o = 0; o < proto->n_output; o++, next++) {
         const char *name = leat_onnx_text(proto->output[o]);
@@ -603,7 +638,7 @@ resolve_names(struct importer *importer, const Onnx__NodeProto *proto)
             continue;
         }
         struct entry *entry = leat_onnx_find(importer, name);
-        const char *copy = leat_graph_text(importer->graph, name);
+        const char *copy = leat_graph_text(importer->graph, leat_onnx_shown(entry));
         const enum leat_status status =
             copy == NULL ? leat_graph_shortage(importer->graph)
                          : leat_graph_add_value(importer->graph, copy, LEAT_DTYPE_F32, 0, NULL,
@@ -682,14 +717,14 @@ add_ordinary(struct importer *importer, const Onnx__NodeProto *proto, const stru
     struct leat_graph *graph = importer->graph;
     struct leat_attribute *attributes = NULL;
     uint32_t *inputs = importer->lists;
-    uint32_t input_count = (uint32_t)proto->n_input;
+    uint32_t input_count = (uint32_t)proto->n_input, attribute_count = 0;
 
-    enum leat_status status = read_attributes(importer, proto, op, &attributes);
+    enum leat_status status = read_attributes(importer, proto, op, &attributes, &attribute_count);
     if (status == LEAT_OK) {
         status = resolve_names(importer, proto);
     }
     if (status == LEAT_OK) {
-        status = append_captures(importer, attributes, (uint32_t)proto->n_attribute, &inputs, &input_count);
+        status = append_captures(importer, attributes, attribute_count, &inputs, &input_count);
     }
     if (status == LEAT_OK && importer->parent == NULL && inputs == importer->lists) { /* without graphs inside */
         status = leat_onnx_widen_inputs(importer, op, inputs, input_count);
@@ -698,7 +733,7 @@ add_ordinary(struct importer *importer, const Onnx__NodeProto *proto, const stru
         return leat_err_prefix(status, "node '%.64s' (operator %s)", name, op->name);
     }
     status = leat_graph_add_node(graph, op, name, inputs, input_count, importer->lists + proto->n_input,
-                                 (uint32_t)proto->n_output, attributes, (uint32_t)proto->n_attribute);
+                                 (uint32_t)proto->n_output, attributes, attribute_count);
     if (status != LEAT_OK || importer->parent != NULL) {
         return status; /* an inner graph is inferred with the node that it is part of */
     }
@@ -710,17 +745,40 @@ add_ordinary(struct importer *importer, const Onnx__NodeProto *proto, const stru
     return status;
 }
 
-static enum leat_status
-add_node(struct importer *importer, const Onnx__NodeProto *proto)
+/* Behind the name of what calls the function that it is in. */
+static const char *
+make_node_name(const struct importer *importer, const Onnx__NodeProto *proto)
+{
+    const struct call *call = leat_onnx_call_around(importer);
+    const char *name = leat_onnx_node_name(proto);
+
+    if (call != NULL) {
+        const size_t bytes = strlen(call->name) + strlen(name) + sizeof("/");
+        char *path = leat_graph_alloc(importer->graph, bytes, 1);
+        if (path == NULL) {
+            return NULL;
+        }
+        (void)snprintf(path, bytes, "%s/%s", call->name, name);
+        name = path;
+    }
+    return leat_graph_text(importer->graph, name);
+}
+
+enum leat_status
+leat_onnx_add_node(struct importer *importer, const Onnx__NodeProto *proto)
 {
     const char *output = proto->n_output > 0 ? leat_onnx_text(proto->output[0]) : "";
-    const char *name = leat_graph_text(importer->graph, leat_onnx_node_name(proto));
+    const char *name = make_node_name(importer, proto);
     const struct leat_op *op;
 
     if (name == NULL) {
         return leat_graph_shortage(importer->graph);
     }
     const enum leat_status status = find_operator(importer, proto, name, &op);
+    const struct function *function = op == NULL ? leat_onnx_find_function(importer->functions, proto) : NULL;
+    if (function != NULL) {
+        return leat_onnx_add_call(importer, proto, name, function);
+    }
     if (status != LEAT_OK) {
         return status;
     }
@@ -752,7 +810,10 @@ add_outputs(struct importer *importer)
         if (leat_onnx_find(importer, name) == NULL && importer->parent == NULL) {
             return LEAT_FAIL(LEAT_ERR_PROTO, "output '%.64s' is never computed", name);
         }
-        enum leat_status status = resolve(importer, name, &outputs[o]);
+        enum leat_status status = leat_onnx_resolve(importer, name, &outputs[o]);
+        if (status == LEAT_OK && outputs[o] == LEAT_VALUE_NONE) {
+            status = LEAT_FAIL(LEAT_ERR_PROTO, "output '%.64s' of a graph is an input of a function that is left out", name);
+        }
         if (status == LEAT_OK && importer->halves != NULL) {
             status = leat_onnx_narrow_output(importer, importer->proto->output[o], &outputs[o]);
         }
@@ -784,7 +845,7 @@ import_graph(struct importer *importer)
         status = leat_onnx_make_constant_inputs(importer);
     }
     for (size_t n = 0; n < importer->proto->n_node && status == LEAT_OK; n++) {
-        status = add_node(importer, importer->proto->node[importer->order[n]]);
+        status = leat_onnx_add_node(importer, importer->proto->node[importer->order[n]]);
     }
     return status == LEAT_OK ? add_outputs(importer) : status;
 }
@@ -826,7 +887,9 @@ read_inner_graph(struct importer *importer, const struct leat_op *op, const Onnx
 {
     struct importer inner = {.parent = importer,
                              .files = importer->files,
+                             .functions = importer->functions,
                              .proto = proto,
+                             .graphs = importer->graphs + 1,
                              .loops = importer->loops + (op->kind != LEAT_OP_IF),
                              .captures = calloc(LEAT_ONNX_CAPTURES_MAX, sizeof(*inner.captures))};
 
@@ -834,6 +897,8 @@ read_inner_graph(struct importer *importer, const struct leat_op *op, const Onnx
         inner.captures == NULL ? LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to import a graph inside a node")
         : inner.loops > LEAT_ONNX_LOOPS_MAX
             ? LEAT_FAIL(LEAT_ERR_LIMIT, "there are more than %u loops in each other", LEAT_ONNX_LOOPS_MAX)
+        : inner.graphs > LEAT_ONNX_GRAPHS_MAX
+            ? LEAT_FAIL(LEAT_ERR_LIMIT, "there are more than %u graphs in each other", LEAT_ONNX_GRAPHS_MAX)
             : leat_graph_create_inner(importer->graph, leat_onnx_text(proto->name), &inner.graph);
     if (status == LEAT_OK) {
         status = import_graph(&inner);
@@ -876,11 +941,11 @@ find_opset(const Onnx__ModelProto *model, int64_t *ret)
 }
 
 static bool
-has_graphs(const Onnx__GraphProto *proto)
+has_graphs(Onnx__NodeProto *const *nodes, size_t count)
 {
-    for (size_t n = 0; n < proto->n_node; n++) {
-        for (size_t a = 0; a < proto->node[n]->n_attribute; a++) {
-            if (proto->node[n]->attribute[a]->g != NULL) {
+    for (size_t n = 0; n < count; n++) {
+        for (size_t a = 0; a < nodes[n]->n_attribute; a++) {
+            if (nodes[n]->attribute[a]->g != NULL) {
                 return true;
             }
         }
@@ -942,18 +1007,25 @@ static enum leat_status
 import_model(const Onnx__ModelProto *model, const struct leat_onnx_source *source, struct leat_graph **ret_graph)
 {
     struct leat_onnx_files files = {.source = source};
-    struct importer importer = {.proto = model->graph, .files = &files};
+    struct functions functions = {.sorted = NULL};
+    struct importer importer = {.proto = model->graph, .files = &files, .functions = &functions};
     int64_t opset = 0;
 
     if (model->graph == NULL) {
         return LEAT_FAIL(LEAT_ERR_PROTO, "there is no graph in the file");
     }
     /* Constants that inner graphs read are theirs too: there, all are in place. */
-    files.graphs_inside = has_graphs(model->graph);
+    files.graphs_inside = has_graphs(model->graph->node, model->graph->n_node);
+    for (size_t f = 0; f < model->n_functions; f++) {
+        files.graphs_inside |= has_graphs(model->functions[f]->node, model->functions[f]->n_node);
+    }
     files.in_place_min = files.graphs_inside            ? SIZE_MAX
                          : source->mapped_bytes_min > 0 ? source->mapped_bytes_min
                                                         : LEAT_MAPPED_BYTES_MIN;
     enum leat_status status = find_opset(model, &opset);
+    if (status == LEAT_OK) {
+        status = leat_onnx_functions_init(&functions, model);
+    }
     if (status == LEAT_OK) {
         status = leat_graph_create(leat_onnx_text(model->graph->name), opset, &importer.graph);
     }
@@ -973,6 +1045,7 @@ import_model(const Onnx__ModelProto *model, const struct leat_onnx_source *sourc
         status = LEAT_FAIL(LEAT_ERR_PROTO, "a file of weights has become shorter");
     }
     importer_fini(&importer);
+    leat_onnx_functions_fini(&functions);
     leat_onnx_files_close(&files);
     if (status != LEAT_OK) {
         leat_graph_destroy(importer.graph);

@@ -4,7 +4,8 @@
  *
  * Role     names.c finds out what each name stands for and puts the nodes in order; import.c makes values and nodes. The
  *          graph inside an If, Loop or Scan has an importer of its own: what it reads of the graphs around it becomes inputs
- *          of the node and, behind those that the file declares, of the inner graph (captures).
+ *          of the node and, behind those that the file declares, of the inner graph (captures). functions.c makes nodes of
+ *          calls of the file's own functions.
  */
 #ifndef LEAT_KERNELS_ONNX_IMPORTER_H
 #define LEAT_KERNELS_ONNX_IMPORTER_H
@@ -12,6 +13,11 @@
 #include "kernels/onnx/onnx.h"
 
 #define LEAT_ONNX_CAPTURES_MAX 1024u
+#define LEAT_ONNX_GRAPHS_MAX   7u  /* inside each other, as LEAT_ONNX_DEPTH_MAX has it without functions */
+#define LEAT_ONNX_CALLS_MAX    32u /* of functions, in each other */
+#define LEAT_ONNX_GIVEN_MAX    256u /* attributes of a function */
+#define LEAT_ONNX_WEIGHT_MAX   (2u << 20)
+#define LEAT_ONNX_ALIKE_OPSET  13  /* from there on, one row of the operator table means the same at all of its opsets */
 
 enum source { SOURCE_INITIALISER, SOURCE_INPUT, SOURCE_NODE };
 
@@ -23,6 +29,37 @@ struct entry {
     uint32_t value; /* in the graph */
     /* A constant of a type that the graph does not have, such as strings: an error of who reads it. 0: it has it */
     int32_t foreign_type;
+    const char *shown; /* what the graph calls it; NULL: by its name */
+    bool left_out;     /* an input of a function that the call does not have */
+};
+
+struct function {
+    const Onnx__FunctionProto *proto;
+    uint64_t weight; /* of a call: what nodes, inputs, outputs and attributes there are to look at */
+};
+
+/* The functions of a file. */
+struct functions {
+    struct function *sorted;
+    size_t count;
+    uint64_t weight; /* of all calls so far */
+};
+
+/* An attribute of a function. */
+struct given {
+    const char *name;
+    const Onnx__AttributeProto *proto; /* its own name may be another */
+};
+
+/* A function whose nodes are being added. */
+struct call {
+    const struct call *around; /* in whose function the node is that calls; NULL: it is in a graph */
+    const Onnx__FunctionProto *function;
+    const char *name; /* of that node, in the arena */
+    int64_t opset;    /* of the standard operators in there */
+    struct given *attributes;
+    uint32_t attribute_count;
+    uint32_t depth;
 };
 
 /* A value of the graph around that is read inside. */
@@ -42,6 +79,8 @@ struct importer {
     struct importer *parent; /* of the graph around; NULL for the outermost */
     struct leat_graph *graph;
     struct leat_onnx_files *files;
+    struct functions *functions;
+    const struct call *call; /* the function whose names these are, down to `lists`; NULL: the graph's */
     const Onnx__GraphProto *proto;
     struct entry *entries; /* initialisers, sparse ones, inputs, node outputs: in the file's order */
     struct entry **sorted; /* by name, initialisers before inputs of the same name */
@@ -54,7 +93,8 @@ struct importer {
     struct half *halves; /* [LEAT_GRAPH_VALUES_MAX]; NULL until one is needed. Not of an inner graph */
     struct capture *captures; /* [LEAT_ONNX_CAPTURES_MAX], of an inner graph */
     uint32_t capture_count;
-    uint32_t loops; /* that the graph is in, in each other */
+    uint32_t loops;  /* that the graph is in, in each other */
+    uint32_t graphs; /* likewise */
 };
 
 static inline const char *
@@ -101,5 +141,35 @@ const struct leat_constant_input *leat_onnx_constant_input(const struct importer
 LEAT_MUST_CHECK enum leat_status leat_onnx_check_constant_inputs(const struct importer *importer);
 /* Those inputs are initialisers from now on. Of a graph that has inputs and no nodes yet. */
 LEAT_MUST_CHECK enum leat_status leat_onnx_make_constant_inputs(struct importer *importer);
+static inline const char *
+leat_onnx_shown(const struct entry *entry)
+{
+    return entry->shown != NULL ? entry->shown : entry->name;
+}
+
+/* The value of a name: this graph's own, or one of the graphs around that becomes an input of this one. LEAT_VALUE_NONE: left out. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_resolve(struct importer *importer, const char *name, uint32_t *ret);
+LEAT_MUST_CHECK enum leat_status leat_onnx_add_node(struct importer *importer, const Onnx__NodeProto *proto);
+
+/* Zeroed; what it allocates goes with leat_onnx_functions_fini(), in any case. The model has to live as long. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_functions_init(struct functions *functions, const Onnx__ModelProto *model);
+void leat_onnx_functions_fini(struct functions *functions);
+
+/* NULL when the file has none for that node. */
+const struct function *leat_onnx_find_function(const struct functions *functions, const Onnx__NodeProto *node);
+
+/* The nodes of a function in place of one that calls it, which is to be called `name`. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_add_call(struct importer *importer, const Onnx__NodeProto *node, const char *name,
+                                                    const struct function *function);
+
+/* The innermost function that what is being added is in; NULL: none. */
+const struct call *leat_onnx_call_around(const struct importer *importer);
+
+/*
+ * An attribute as it is, or what it refers to by its name, which may be made in `room`. NULL: the function has not been given
+ * that, so the node is without.
+ */
+LEAT_MUST_CHECK enum leat_status leat_onnx_dereference(const struct importer *importer, const Onnx__AttributeProto *proto,
+                                                       Onnx__AttributeProto *room, const Onnx__AttributeProto **ret);
 
 #endif /* LEAT_KERNELS_ONNX_IMPORTER_H */

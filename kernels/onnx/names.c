@@ -148,8 +148,9 @@ struct sorter {
 static bool
 is_defined_around(const struct importer *importer, const char *name)
 {
-    for (const struct importer *around = importer->parent; around != NULL; around = around->parent) {
-        if (leat_onnx_find(around, name) != NULL) {
+    while (importer->call == NULL && importer->parent != NULL) { /* a function sees nothing around it */
+        importer = importer->parent;
+        if (leat_onnx_find(importer, name) != NULL) {
             return true;
         }
     }

@@ -46,6 +46,7 @@ builder_init(struct builder *builder, int64_t opset)
     builder->graph.initializer = builder->initialisers;
     builder->graph.input = builder->inputs;
     builder->graph.output = builder->outputs;
+    builder->model.functions = builder->functions;
 }
 
 void
@@ -177,14 +178,21 @@ builder_node(struct builder *builder, const char *op, const char *inputs, const 
 }
 
 static Onnx__AttributeProto *
-add_attribute(struct builder *builder, Onnx__NodeProto *node, const char *name,
-              Onnx__AttributeProto__AttributeType type)
+make_attribute(struct builder *builder, const char *name, Onnx__AttributeProto__AttributeType type)
 {
     Onnx__AttributeProto *attribute = builder_alloc(builder, sizeof(*attribute));
     onnx__attribute_proto__init(attribute);
     attribute->name = copy_text(builder, name, strlen(name));
     attribute->has_type = 1;
     attribute->type = type;
+    return attribute;
+}
+
+static Onnx__AttributeProto *
+add_attribute(struct builder *builder, Onnx__NodeProto *node, const char *name,
+              Onnx__AttributeProto__AttributeType type)
+{
+    Onnx__AttributeProto *attribute = make_attribute(builder, name, type);
     LEAT_ASSERT(node->n_attribute < 8);
     node->attribute[node->n_attribute++] = attribute;
     return attribute;
@@ -237,6 +245,59 @@ void
 builder_graph(struct builder *builder, Onnx__NodeProto *node, const char *name, struct builder *inner)
 {
     add_attribute(builder, node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH)->g = &inner->graph;
+}
+
+Onnx__FunctionProto *
+builder_function(struct builder *builder, const char *name, const char *inputs, const char *outputs, struct builder *body)
+{
+    Onnx__FunctionProto *function = builder_alloc(builder, sizeof(*function));
+
+    onnx__function_proto__init(function);
+    function->name = copy_text(builder, name, strlen(name));
+    function->domain = copy_text(builder, "own", 3);
+    split(builder, inputs, &function->input, &function->n_input);
+    split(builder, outputs, &function->output, &function->n_output);
+    function->node = body->nodes;
+    function->n_node = body->graph.n_node;
+    function->opset_import = body->opsets;
+    function->n_opset_import = 1;
+    function->attribute = builder_alloc(builder, 8 * sizeof(*function->attribute));
+    function->attribute_proto = builder_alloc(builder, 8 * sizeof(*function->attribute_proto));
+    LEAT_ASSERT(builder->model.n_functions < BUILDER_MAX);
+    builder->functions[builder->model.n_functions++] = function;
+    return function;
+}
+
+void
+builder_attribute(struct builder *builder, Onnx__FunctionProto *function, const char *name)
+{
+    LEAT_ASSERT(function->n_attribute < 8);
+    function->attribute[function->n_attribute++] = copy_text(builder, name, strlen(name));
+}
+
+void
+builder_default(struct builder *builder, Onnx__FunctionProto *function, const char *name, float value)
+{
+    Onnx__AttributeProto *attribute = make_attribute(builder, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT);
+    attribute->has_f = 1;
+    attribute->f = value;
+    LEAT_ASSERT(function->n_attribute_proto < 8);
+    function->attribute_proto[function->n_attribute_proto++] = attribute;
+}
+
+Onnx__NodeProto *
+builder_call(struct builder *builder, const char *name, const char *inputs, const char *outputs)
+{
+    Onnx__NodeProto *node = builder_node(builder, name, inputs, outputs);
+    node->domain = copy_text(builder, "own", 3);
+    return node;
+}
+
+void
+builder_reference(struct builder *builder, Onnx__NodeProto *node, const char *name, Onnx__AttributeProto__AttributeType type,
+                  const char *from)
+{
+    add_attribute(builder, node, name, type)->ref_attr_name = copy_text(builder, from, strlen(from));
 }
 
 void

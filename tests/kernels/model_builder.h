@@ -24,6 +24,7 @@ struct builder {
     Onnx__TensorProto *initialisers[BUILDER_MAX];
     Onnx__ValueInfoProto *inputs[BUILDER_MAX];
     Onnx__ValueInfoProto *outputs[BUILDER_MAX];
+    Onnx__FunctionProto *functions[BUILDER_MAX];
     void **blocks;
     size_t block_count;
 };
@@ -56,6 +57,16 @@ Onnx__AttributeProto *builder_ints(struct builder *builder, Onnx__NodeProto *nod
 
 /* The graph of another builder, which must live as long. */
 void builder_graph(struct builder *builder, Onnx__NodeProto *node, const char *name, struct builder *inner);
+
+/* A function of domain "own" with the nodes of another builder, which must live as long. */
+Onnx__FunctionProto *builder_function(struct builder *builder, const char *name, const char *inputs, const char *outputs,
+                                      struct builder *body);
+void builder_attribute(struct builder *builder, Onnx__FunctionProto *function, const char *name); /* 8 at most */
+void builder_default(struct builder *builder, Onnx__FunctionProto *function, const char *name, float value); /* likewise */
+Onnx__NodeProto *builder_call(struct builder *builder, const char *name, const char *inputs, const char *outputs);
+/* An attribute of the node that is what its function's attribute `from` is. */
+void builder_reference(struct builder *builder, Onnx__NodeProto *node, const char *name,
+                       Onnx__AttributeProto__AttributeType type, const char *from);
 
 /* Separated by blanks. */
 void builder_strings(struct builder *builder, Onnx__NodeProto *node, const char *name, const char *values);

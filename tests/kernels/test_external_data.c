@@ -416,6 +416,11 @@ test_open_files(void)
     EXPECT(leat_onnx_open_files(bytes, size, folder_fd, files, &count) == LEAT_OK && count == 2);
     EXPECT(strcmp(files[0].name, "sub/weights") == 0 && strcmp(files[1].name, "weights") == 0);
     leat_onnx_close_files(files, count);
+    b.graph.n_node--;
+    (void)builder_function(&b, "unused", "", "c", &inner);
+    bytes = builder_pack(&b, &size);
+    EXPECT(leat_onnx_open_files(bytes, size, folder_fd, files, &count) == LEAT_OK && count == 2);
+    leat_onnx_close_files(files, count);
     table->external_data[0]->value = (char[]){"../weights"};
     bytes = builder_pack(&b, &size);
     EXPECT(leat_onnx_open_files(bytes, size, folder_fd, files, &count) == LEAT_ERR_INVALID);
