@@ -28,11 +28,6 @@ describe(const struct leat_value *a, const struct leat_value *b, const char *wha
     struct leat_tensor_info info = {.dtype = a->dtype, .rank = a->rank};
     uint64_t bytes = leat_dtype_bytes(a->dtype);
 
-    if (strlen(a->name) >= sizeof(info.name)) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "%s '%.64s...' has a name over %d bytes", what,
-                         a->name, LEAT_TENSOR_NAME_MAX - 1);
-    }
-    memcpy(info.name, a->name, strlen(a->name));
     if (a->bounded || b->bounded) {
         return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "the shape of %s '%.64s' depends on tensor contents",
                          what, a->name);
@@ -74,6 +69,34 @@ describe_all(const struct leat_graph *a, const struct leat_graph *b, struct leat
     return status;
 }
 
+/* Names are the file's, or their first bytes, no part of a character among them. */
+static enum leat_status
+set_names(const struct leat_graph *graph, struct leat_tensor_info *infos)
+{
+    const char *whole[LEAT_TENSORS_MAX];
+
+    for (uint32_t t = 0; t < graph->input_count + graph->output_count; t++) {
+        const uint32_t v = t < graph->input_count ? graph->inputs[t] : graph->outputs[t - graph->input_count];
+        const char *name = graph->values[v].name;
+        size_t bytes = strlen(name);
+        if (bytes >= sizeof(infos[t].name)) {
+            bytes = sizeof(infos[t].name) - 1;
+            while ((name[bytes] & 0xc0) == 0x80) {
+                bytes--;
+            }
+        }
+        memcpy(infos[t].name, name, bytes); /* and zeros, as described */
+        whole[t] = name;
+        for (uint32_t before = 0; before < t; before++) {
+            if (strcmp(infos[before].name, infos[t].name) == 0 && strcmp(whole[before], name) != 0) {
+                return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "two inputs or outputs have names that begin with '%s', and no more fits",
+                                 infos[t].name);
+            }
+        }
+    }
+    return LEAT_OK;
+}
+
 static enum leat_status
 check_counts(const struct leat_graph *graph)
 {
@@ -106,6 +129,9 @@ leat_graph_signature(const struct leat_graph *graph, struct leat_tensor_info *in
     }
     if (status == LEAT_OK) {
         status = leat_items_apart(graph, a, b);
+    }
+    if (status == LEAT_OK) {
+        status = set_names(graph, found);
     }
     leat_graph_destroy(a);
     leat_graph_destroy(b);
@@ -286,6 +312,9 @@ leat_graph_signature_of_one(const struct leat_graph *graph, struct leat_tensor_i
     }
     if (status == LEAT_OK) {
         status = describe_outputs(one, less, least, found + graph->input_count);
+    }
+    if (status == LEAT_OK) {
+        status = set_names(graph, found);
     }
     leat_graph_destroy(one);
     leat_graph_destroy(less);

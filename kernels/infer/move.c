@@ -165,7 +165,8 @@ LEAT_INFER_FUNCTION(squeeze)
     for (uint32_t d = 0; d < x->rank; d++) {
         if (all_ones && x->dims[d] < 0) {
             return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
-                                  "without axes its rank would depend on the batch; name the axes");
+                                  "without axes its rank would depend on the batch, or another free dimension; give that a value, as 1, "
+                                  "or name the axes");
         }
         const bool drop = all_ones ? x->dims[d] == 1 : (mask >> d & 1u) != 0;
         if (!drop) {

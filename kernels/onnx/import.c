@@ -102,7 +102,20 @@ free_name(const Onnx__TensorShapeProto__Dimension *dim)
     }
 }
 
-/* A free dimension of input `input` that need not be the batch: that or a symbol. */
+/* Whoever adds the model says what it is. */
+static bool
+has_value(const struct importer *importer, const char *name)
+{
+    const struct leat_onnx_source *source = importer->files->source;
+    bool has = false;
+
+    for (uint32_t v = 0; v < source->dim_count && !has; v++) {
+        has = strcmp(source->dims[v].name, name) == 0;
+    }
+    return has;
+}
+
+/* A free dimension of input `input`: the batch or a symbol. Unless the batch is named, the first of an input is it. */
 static enum leat_status
 find_symbol(const struct importer *importer, const char *given, const char *input, size_t axis,
             int64_t *ret_dim)
@@ -115,7 +128,8 @@ find_symbol(const struct importer *importer, const char *given, const char *inpu
     if (name == NULL) {
         return leat_graph_shortage(graph);
     }
-    if (strcmp(graph->batch_named ? name : given, importer->batch) == 0 && importer->batch[0] != '\0') {
+    const bool is_batch = importer->batch[0] != '\0' && strcmp(graph->batch_named ? name : given, importer->batch) == 0;
+    if ((is_batch || (axis == 0 && !graph->batch_named)) && !has_value(importer, name)) {
         *ret_dim = LEAT_DIM_BATCH;
         return LEAT_OK;
     }
@@ -134,7 +148,6 @@ find_symbol(const struct importer *importer, const char *given, const char *inpu
     return LEAT_OK;
 }
 
-/* Unless the batch is named, the first dimension is it, when it has no number; others without one are symbols. */
 static enum leat_status
 read_input_shape(const struct importer *importer, const char *name,
                  const Onnx__TensorShapeProto *shape, uint32_t dtype, int64_t *dims)
@@ -156,8 +169,6 @@ read_input_shape(const struct importer *importer, const char *name,
                                  (long long)dim->dim_value);
             }
             dims[d] = dim->dim_value;
-        } else if (d == 0 && !importer->graph->batch_named) {
-            dims[d] = LEAT_DIM_BATCH;
         } else {
             const enum leat_status status = find_symbol(importer, given, name, d, &dims[d]);
             if (status != LEAT_OK) {

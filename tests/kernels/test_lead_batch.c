@@ -236,6 +236,44 @@ test_names(void)
     leat_graph_destroy(graph);
 }
 
+/* Of what is squeezed without axes, the rank is known where the batch has a value, and then it is no batch. */
+static void
+test_given_batch(void)
+{
+    const struct leat_dim_value given[2] = {{.name = "N", .value = 1}, {.name = "x.0", .value = 1}};
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    uint32_t inputs, outputs;
+
+    for (int form = 0; form < 3; form++) { /* none, by its name, by its place */
+        struct leat_onnx_source source = {.folder_fd = -1, .dims = form > 0 ? &given[form - 1] : NULL, .dim_count = form > 0};
+        struct leat_graph *graph = NULL;
+        struct builder b;
+        builder_init(&b, 13);
+        (void)builder_input(&b, "x", 1, DIMS(-1, 1, 3));
+        (void)builder_input(&b, "w", 1, DIMS(-2, 3));
+        if (form == 2) {
+            b.inputs[0]->type->tensor_type->shape->dim[0]->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE__NOT_SET;
+        }
+        (void)builder_node(&b, "Squeeze", "x", "s");
+        (void)builder_node(&b, "Add", "w s", "y");
+        builder_output(&b, "s");
+        builder_output(&b, "y");
+        source.bytes = builder_pack(&b, &source.byte_count);
+        const enum leat_status status = leat_onnx_import_from(&source, &graph);
+        builder_fini(&b);
+        EXPECT(status == (form == 0 ? LEAT_ERR_UNSUPPORTED : LEAT_OK));
+        if (form == 0) {
+            EXPECT(strstr(leat_error_text(), "without axes its rank would depend on the batch") != NULL);
+            continue;
+        }
+        const struct leat_value *x = &graph->values[graph->inputs[0]], *w = &graph->values[graph->inputs[1]];
+        EXPECT(x->dims[0] == 1 && w->dims[0] == LEAT_DIM_BATCH && graph->values[graph->outputs[0]].rank == 1);
+        EXPECT(leat_graph_signature_of_one(graph, infos, &inputs, &outputs) == LEAT_OK);
+        EXPECT(infos[2].rank == 2 && infos[2].dims[0] == -1 && infos[2].dims[1] == 3);
+        leat_graph_destroy(graph);
+    }
+}
+
 int
 main(void)
 {
@@ -250,5 +288,6 @@ main(void)
     test_answers();
     test_lengths();
     test_names();
+    test_given_batch();
     return 0;
 }

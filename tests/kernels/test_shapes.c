@@ -1127,6 +1127,45 @@ test_shapes_of_batches(void)
     builder_fini(&body);
 }
 
+/* Of a longer name than has room, clients see what fits, and no part of a character; two that look the same are refused. */
+static void
+test_long_names(void)
+{
+    static const char *const tails[3] = {"abcdefgh", "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9", "bcdefghi"};
+    struct leat_tensor_info infos[LEAT_TENSORS_MAX];
+    char names[3][96];
+    uint32_t inputs, outputs;
+
+    for (int of_one = 0; of_one < 2; of_one++) {
+        for (int same = 0; same < 2; same++) {
+            struct leat_graph *graph = NULL;
+            for (int n = 0; n < 3; n++) {
+                (void)snprintf(names[n], sizeof(names[n]), "123456789_123456789_123456789_123456789_123456789_123456789_%s",
+                               same == 1 && n == 2 ? "abcdefghi" : tails[n]);
+            }
+            builder_init(&b, 13);
+            (void)builder_input(&b, names[0], 1, DIMS(-1, 2));
+            (void)builder_node(&b, "Relu", names[0], names[1]);
+            (void)builder_node(&b, "Neg", names[0], names[2]);
+            builder_output(&b, names[1]);
+            builder_output(&b, names[2]);
+            EXPECT(builder_import(&b, &graph) == LEAT_OK);
+            builder_fini(&b);
+            const enum leat_status status = of_one == 1 ? leat_graph_signature_of_one(graph, infos, &inputs, &outputs)
+                                                        : leat_graph_signature(graph, infos, &inputs, &outputs);
+            if (same == 1) {
+                EXPECT(status == LEAT_ERR_UNSUPPORTED && strstr(leat_error_text(), "have names that begin with") != NULL);
+            } else {
+                EXPECT(status == LEAT_OK);
+                EXPECT(strlen(infos[0].name) == 63 && strncmp(infos[0].name, names[0], 63) == 0);
+                EXPECT(strlen(infos[1].name) == 62 && strncmp(infos[1].name, names[1], 62) == 0);
+                EXPECT(strlen(infos[2].name) == 63 && strncmp(infos[2].name, names[2], 63) == 0);
+            }
+            leat_graph_destroy(graph);
+        }
+    }
+}
+
 int
 main(void)
 {
@@ -1145,5 +1184,6 @@ main(void)
     test_indexing_that_mixes();
     test_numbers_of_items();
     test_shapes_of_batches();
+    test_long_names();
     return 0;
 }
