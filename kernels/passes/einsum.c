@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An Einsum of two operands that is a product of matrices becomes MatMul and what brings operands and result into its order.
+ * Einsums of more operands become such of two first, and sums over one operand alone Einsums of one (contract.c). An Einsum of two
+ * operands that is a product of matrices becomes MatMul and what brings operands and result into its order.
  *
  * A label of the equation counts matrices where both operands and the result carry it, rows where the left operand and the
  * result do, columns where the right one and the result do, and is summed over where the operands alone do. With them in the
@@ -11,8 +12,11 @@
  * may be of any size; several columns, or labels summed over, become one axis by Reshape, where their sizes are known. A
  * missing row or column is an axis of one element, which goes afterwards. Where nothing is summed over, it is a Mul.
  *
- * All else stays: diagonals, sums over one operand alone, and labels whose axes are not certainly equal, of which Einsum
- * refuses what MatMul would broadcast. But an ellipsis is broadcast by both, and its axes are labels like others.
+ * An Einsum of one operand takes diagonals, sums and brings axes into order: a diagonal of axes of n elements, behind all others, is
+ * each (1 + n + ...)th element of what they are as one axis.
+ *
+ * All else stays, as labels whose axes are not certainly equal, of which Einsum refuses what MatMul would broadcast. But an ellipsis is
+ * broadcast by both, and its axes are labels like others.
  */
 #include <stdlib.h>
 
@@ -21,9 +25,9 @@
 
 #define ONE UINT8_MAX /* an axis of one element in a label's place */
 
-/* For one Einsum at most, of each. */
-#define NODES_MAX  9u
-#define VALUES_MAX 16u
+/* For one Einsum at most, of each: four diagonals, a sum and an order. */
+#define NODES_MAX  14u
+#define VALUES_MAX 35u
 
 struct axes {
     uint32_t count;
@@ -227,18 +231,30 @@ count_transposes(const struct leat_value *const x[2], const struct product *p)
            (uint32_t)find_result_order(p, perm);
 }
 
+bool
+leat_einsum_is_free(const struct leat_graph *graph, const struct leat_node *node)
+{
+    if (node->op->kind != LEAT_OP_EINSUM || node->fused_add != LEAT_VALUE_NONE ||
+        node->fused_activation != LEAT_ACTIVATION_NONE) {
+        return false;
+    }
+    for (uint32_t k = 0; k < node->input_count; k++) {
+        const struct leat_value *x = leat_node_input(graph, node, k);
+        if (x->dtype != LEAT_DTYPE_F32 || x->bounded) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Weights are right, where backends prepare them; else that operand which leaves fewer axes to move. */
 static bool
 find_product(const struct leat_graph *graph, const struct leat_node *node, struct product *p)
 {
-    if (node->op->kind != LEAT_OP_EINSUM || node->input_count != 2 || node->fused_add != LEAT_VALUE_NONE ||
-        node->fused_activation != LEAT_ACTIVATION_NONE || leat_einsum_of(graph, node, &p->einsum) != LEAT_OK) {
+    if (!leat_einsum_is_free(graph, node) || node->input_count != 2 || leat_einsum_of(graph, node, &p->einsum) != LEAT_OK) {
         return false;
     }
     const struct leat_value *const x[2] = {leat_node_input(graph, node, 0), leat_node_input(graph, node, 1)};
-    if (x[0]->dtype != LEAT_DTYPE_F32 || x[1]->dtype != LEAT_DTYPE_F32 || x[0]->bounded || x[1]->bounded) {
-        return false;
-    }
     const bool weights_left = x[0]->data != NULL && x[1]->data == NULL;
     const bool weights_right = x[0]->data == NULL && x[1]->data != NULL;
     struct product other = *p;
@@ -247,6 +263,84 @@ find_product(const struct leat_graph *graph, const struct leat_node *node, struc
         *p = other;
     }
     return can || other_can;
+}
+
+/* ---- One operand --------------------------------------------------------------------------------------- */
+
+/* Its first label that several axes carry; false where there is none. */
+static bool
+find_diagonal(const struct axes *axes, uint8_t *ret_label)
+{
+    for (uint32_t d = 0; d < axes->count; d++) {
+        if (has_label(axes->labels, d, axes->labels[d])) {
+            *ret_label = axes->labels[d];
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Those without the label, in their order; *ret_gone axes had it. */
+static struct axes
+without(const struct axes *axes, uint8_t label, uint32_t *ret_gone)
+{
+    struct axes others = {.count = 0};
+
+    for (uint32_t d = 0; d < axes->count; d++) {
+        if (axes->labels[d] != label) {
+            append(&others, axes->labels[d]);
+        }
+    }
+    *ret_gone = axes->count - others.count;
+    return others;
+}
+
+/* Of so many axes of `size` as one axis, and how far apart the diagonal's elements are in it; false where that is too long. */
+static bool
+find_steps(int64_t size, uint32_t count, int64_t *ret_length, int64_t *ret_step)
+{
+    int64_t length = 1, step = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (size <= 0 || length > LEAT_DIM_MAX / size) {
+            return false;
+        }
+        step += length;
+        length *= size;
+    }
+    *ret_length = length;
+    *ret_step = step;
+    return true;
+}
+
+static bool
+find_single(const struct leat_graph *graph, const struct leat_node *node, struct leat_einsum *einsum)
+{
+    struct axes axes = {.count = 0};
+    int64_t length, step;
+    uint32_t count;
+    uint8_t label;
+
+    if (!leat_einsum_is_free(graph, node) || node->input_count != 1 || leat_einsum_of(graph, node, einsum) != LEAT_OK) {
+        return false;
+    }
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+    for (uint32_t d = 0; d < x->rank; d++) {
+        append(&axes, einsum->labels[0][d]);
+    }
+    while (find_diagonal(&axes, &label)) {
+        for (uint32_t d = 0; d < x->rank; d++) {
+            if (einsum->labels[0][d] == label && x->dims[d] != einsum->size[label]) {
+                return false; /* that may be known of one axis alone */
+            }
+        }
+        axes = without(&axes, label, &count);
+        append(&axes, label);
+        if (!find_steps(einsum->size[label], count, &length, &step)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* ---- Nodes --------------------------------------------------------------------------------------------- */
@@ -431,6 +525,125 @@ put_elementwise(const struct maker *m, const struct product *p, uint32_t operand
     return status == LEAT_OK ? put(m, "Mul", NULL, operands, 2, NULL, &result) : status;
 }
 
+/* Of the axis behind `others`, which has `length` elements, each `step`th. */
+static enum leat_status
+put_slice(const struct maker *m, uint32_t others, int64_t length, int64_t step, uint32_t *x)
+{
+    const int64_t numbers[4] = {0, length, others, step}, dim = 1;
+    uint32_t inputs[5] = {*x}, y = LEAT_VALUE_NONE;
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t i = 0; i < 4 && status == LEAT_OK; i++) {
+        status = leat_graph_add_constant(m->graph, m->name, LEAT_DTYPE_I64, 1, &dim, &numbers[i], &inputs[1 + i]);
+    }
+    if (status == LEAT_OK) {
+        status = put(m, "Slice", m->graph->values[*x].name, inputs, 5, NULL, &y);
+    }
+    *x = y;
+    return status;
+}
+
+/* The axes of *x that carry the label become one, their diagonal, behind the others. */
+static enum leat_status
+put_diagonal(const struct maker *m, int64_t size, uint8_t label, struct axes *axes, uint32_t *x)
+{
+    int64_t perm[LEAT_RANK_MAX], target[LEAT_RANK_MAX] = {0}; /* as it is */
+    uint32_t count, at = 0, y = LEAT_VALUE_NONE;
+    struct axes others = without(axes, label, &count);
+    enum leat_status status = LEAT_OK;
+    int64_t length, step;
+    bool moves = false;
+
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        for (uint32_t d = 0; d < axes->count; d++) {
+            if ((axes->labels[d] == label) == (turn == 1)) {
+                moves = moves || d != at;
+                perm[at++] = d;
+            }
+        }
+    }
+    LEAT_MUST(find_steps(size, count, &length, &step));
+    if (moves) {
+        status = put_transpose(m, *x, perm, axes->count, &y);
+        *x = y;
+    }
+    target[others.count] = length;
+    y = LEAT_VALUE_NONE;
+    if (status == LEAT_OK) {
+        status = put_reshaping(m, "Reshape", *x, target, others.count + 1, &y);
+    }
+    *x = y;
+    *axes = others;
+    append(axes, label);
+    return status == LEAT_OK ? put_slice(m, others.count, length, step, x) : status;
+}
+
+/* Sums over what the result has not, if there is such. */
+static enum leat_status
+put_sum(const struct maker *m, const struct leat_einsum *einsum, struct axes *axes, uint32_t *x)
+{
+    static const struct leat_attribute dropped = {.name = "keepdims", .kind = LEAT_ATTRIBUTE_INT, .i = 0};
+    const struct axes all = *axes;
+    int64_t gone[LEAT_RANK_MAX], dim = 0;
+    uint32_t inputs[2] = {*x, LEAT_VALUE_NONE}, y = LEAT_VALUE_NONE;
+
+    axes->count = 0;
+    for (uint32_t d = 0; d < all.count; d++) {
+        if (has_label(einsum->output, einsum->output_rank, all.labels[d])) {
+            append(axes, all.labels[d]);
+        } else {
+            gone[dim++] = d;
+        }
+    }
+    if (dim == 0) {
+        return LEAT_OK;
+    }
+    enum leat_status status = leat_graph_add_constant(m->graph, m->name, LEAT_DTYPE_I64, 1, &dim, gone, &inputs[1]);
+    if (status == LEAT_OK) {
+        status = put(m, "ReduceSum", m->graph->values[*x].name, inputs, 2, &dropped, &y);
+    }
+    *x = y;
+    return status;
+}
+
+static enum leat_status
+replace_single(struct leat_graph *graph, const struct leat_node *node, const struct leat_einsum *einsum)
+{
+    const struct maker m = {.graph = graph, .name = node->name};
+    uint32_t x = node->inputs[0], y = LEAT_VALUE_NONE;
+    struct axes axes = {.count = 0}, wanted = {.count = 0};
+    enum leat_status status = LEAT_OK;
+    int64_t perm[LEAT_RANK_MAX];
+    uint8_t label;
+
+    for (uint32_t d = 0; d < graph->values[x].rank; d++) {
+        append(&axes, einsum->labels[0][d]);
+    }
+    for (uint32_t d = 0; d < einsum->output_rank; d++) {
+        append(&wanted, einsum->output[d]);
+    }
+    while (find_diagonal(&axes, &label) && status == LEAT_OK) {
+        status = put_diagonal(&m, einsum->size[label], label, &axes, &x);
+    }
+    if (status == LEAT_OK) {
+        status = put_sum(&m, einsum, &axes, &x);
+    }
+    if (status == LEAT_OK && find_order(axes.labels, axes.count, &wanted, perm)) {
+        status = put_transpose(&m, x, perm, axes.count, &y);
+        x = y;
+    }
+    if (status == LEAT_OK && x == node->inputs[0]) {
+        y = LEAT_VALUE_NONE;
+        status = put(&m, "Identity", graph->values[x].name, &x, 1, NULL, &y);
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    struct leat_node *last = &graph->nodes[graph->node_count - 1];
+    last->outputs[0] = node->outputs[0]; /* what it made is nobody's */
+    return leat_graph_infer_node(graph, last);
+}
+
 static enum leat_status
 replace(struct leat_graph *graph, const struct leat_node *node, const struct product *p)
 {
@@ -460,7 +673,8 @@ fold_operands(struct leat_graph *graph)
         struct leat_node *node = &graph->nodes[n];
         const enum leat_op_kind kind = node->op->kind;
         bool folded = false;
-        if (kind == LEAT_OP_TRANSPOSE || kind == LEAT_OP_UNSQUEEZE || kind == LEAT_OP_RESHAPE) {
+        if (kind == LEAT_OP_TRANSPOSE || kind == LEAT_OP_UNSQUEEZE || kind == LEAT_OP_RESHAPE || kind == LEAT_OP_SLICE ||
+            kind == LEAT_OP_REDUCE_SUM) {
             status = leat_graph_fold_node(graph, node, data, &folded);
         }
         if (folded) {
@@ -474,24 +688,34 @@ fold_operands(struct leat_graph *graph)
 
 LEAT_PASS_FUNCTION(split_einsums)
 {
+    struct leat_einsum single;
     struct product product;
     uint64_t found = 0;
+    bool contracted;
     uint32_t count;
 
-    for (uint32_t n = 0; n < graph->node_count; n++) {
-        found += find_product(graph, &graph->nodes[n], &product);
+    enum leat_status status = leat_einsum_contract(graph, &contracted);
+    if (status != LEAT_OK) {
+        return status;
     }
-    *ret_changed = found > 0 && graph->node_count + found * NODES_MAX <= LEAT_GRAPH_NODES_MAX &&
-                   graph->value_count + found * VALUES_MAX <= LEAT_GRAPH_VALUES_MAX;
-    if (!*ret_changed) {
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        const struct leat_node *node = &graph->nodes[n];
+        found += find_product(graph, node, &product) || find_single(graph, node, &single);
+    }
+    const bool splits = found > 0 && graph->node_count + found * NODES_MAX <= LEAT_GRAPH_NODES_MAX &&
+                        graph->value_count + found * VALUES_MAX <= LEAT_GRAPH_VALUES_MAX;
+    *ret_changed = contracted || splits;
+    if (!splits) {
         return LEAT_OK;
     }
     const struct leat_node *nodes = leat_graph_take_nodes(graph, &count);
-    enum leat_status status = LEAT_OK;
     for (uint32_t n = 0; n < count && status == LEAT_OK; n++) {
         if (found > 0 && find_product(graph, &nodes[n], &product)) {
             found--; /* those that there was room for */
             status = replace(graph, &nodes[n], &product);
+        } else if (found > 0 && find_single(graph, &nodes[n], &single)) {
+            found--;
+            status = replace_single(graph, &nodes[n], &single);
         } else {
             status = leat_graph_put_node(graph, &nodes[n]);
         }

@@ -35,6 +35,11 @@ LEAT_PASS_FUNCTION(fuse_add);
 LEAT_PASS_FUNCTION(fuse_activation);
 LEAT_PASS_FUNCTION(remove_dead_code);
 
+/* An Einsum of f32 with nothing fused onto it, none of whose sizes a run decides. */
+bool leat_einsum_is_free(const struct leat_graph *graph, const struct leat_node *node);
+/* Einsums of several operands become such of two, and of one where that is summed over alone (contract.c). */
+LEAT_MUST_CHECK enum leat_status leat_einsum_contract(struct leat_graph *graph, bool *ret_changed);
+
 /* What passes look up again and again. Values made after it are constants: nothing produces them. */
 struct leat_pass_index {
     uint32_t count;
