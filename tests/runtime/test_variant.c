@@ -481,7 +481,6 @@ test_dims(void)
         "{\"dims\":{\"sequence\":9223372036854775807}}",
         "{\"dims\":{\"sequence\":9,\"\":9}}",
         "{\"dims\":{\"frames\":9}}",
-        "{\"dims\":{\"N\":9}}",
     };
     for (size_t w = 0; w < LEAT_COUNT_OF(wrong); w++) {
         source.options_json = wrong[w];
