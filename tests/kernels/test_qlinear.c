@@ -499,7 +499,11 @@ expect_network(const char *last, float step, int steps, struct leat_team *team, 
         EXPECT(run(&loaded, (const void *const[]){x}, (void *const[]){have}) == LEAT_OK);
         unload(&loaded);
         for (size_t i = 0; i < count; i++) {
-            EXPECT(fabsf(have[i] - want[i]) <= (float)steps * step * 1.0001f);
+            if (!(fabsf(have[i] - want[i]) <= (float)steps * step * 1.0001f)) {
+                (void)fprintf(stderr, "form %d: element %zu of %zu is %g, not %g, of steps of %g\n", form, i, count,
+                              (double)have[i], (double)want[i], (double)step);
+                EXPECT(!"what the file says");
+            }
         }
     }
     expect_without_one(fused, x, want, count, step, steps, team);
