@@ -19,10 +19,10 @@ enum {
     BLOCK_BYTES = 384 << 10,
     BLOCK_ROWS = 16 * CPU_ROWS,
     /* Of a 1x1 convolution with more channels, so many at a time, for blocks of enough rows. */
-    SLICE_CHANNELS = 8 * CPU_CHANNELS,
+    SLICE_CHANNELS = 4096 / CPU_VECTORS,
     /* Groups of fewer rows than CPU_ROWS are faster than that cache: channels of which a panel's part stays in the first-level one. */
     FEW_ROWS = 6 * CPU_ROWS,
-    FEW_CHANNELS = CPU_CHANNELS / 2,
+    FEW_CHANNELS = 256 / CPU_VECTORS,
     /* Smooth activations follow each panel; where its row is a single cache line, they follow the rows of a block. */
     BY_PANEL = CPU_PANEL > CPU_LINE,
 };

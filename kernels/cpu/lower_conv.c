@@ -33,7 +33,7 @@ enum {
      * Weights that do not stay in the caches: ours come in ahead of time, oneDNN's do not. Where they do stay, ours are
      * as fast at best, or faster for a 1x1 convolution of whole panels that waits for its activations.
      */
-    POINT_WEIGHTS_BYTES = 512 << 10, /* of 1x1 convolutions, and with AVX-512 of products */
+    POINT_WEIGHTS_BYTES = 512 << 10, /* of 1x1 convolutions and products */
     WINDOW_WEIGHTS_BYTES = 2 << 20,
     DIRECT_LEAST = 32 << 10, /* multiplications for each member of a team: fewer are not worth waking it */
     PART_PRODUCTS = 16 << 20, /* multiplications of a part that nobody passes, and the weights that it reads */
@@ -41,7 +41,7 @@ enum {
     PARTS_MOST = 256,
     TAPS_MAX = 64, /* pixels of a window: the table of them grows with it */
     IMAGE_TERMS_MAX = 32, /* of a result, in convolutions of planes: with more, converting them first costs little */
-    HALF_ROWS_MOST = 256, /* of a product with AVX2: of more, oneDNN packs blocks for its caches, and is faster at times */
+    HALF_ROWS_MOST = 256, /* of a product of few weights with AVX2: of more, oneDNN packs rows, and is faster */
     WIDENED_LEAST = 256, /* columns of a product for which those that fill up a vector are little beside */
     CLOSED_UP_LEAST = 16 << 10, /* bytes for each member of a team */
     EXPAND_INPUTS_MAX = 512, /* of an expansion: a panel of its weights stays in the second-level cache */
@@ -743,12 +743,12 @@ cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product)
     const dnnl_memory_desc_t source = pixels_md(product->rows, product->inner), result = pixels_md(product->rows, wide);
     const int64_t window[6] = {1, 1, 1, 1, 0, 0};
     const struct cpu_direct parameters = direct_of(node, source.dims, result.dims, window);
+    const bool few = cpu_direct_weights_bytes(&parameters) <= POINT_WEIGHTS_BYTES;
     struct cpu_arg args[ARGS] = {[BIAS] = {0, product->bias}};
     struct cpu_step *step;
     uint32_t plain, output;
 
-    if (lanes == 0 || (lanes == CPU_HALF && product->rows > HALF_ROWS_MOST) || product->columns == 1 ||
-        (lanes != CPU_HALF && cpu_direct_weights_bytes(&parameters) <= POINT_WEIGHTS_BYTES) ||
+    if (lanes == 0 || product->columns == 1 || (few && (lanes != CPU_HALF || product->rows > HALF_ROWS_MOST)) ||
         (product->columns != wide && (parameters.add || product->columns < WIDENED_LEAST)) ||
         (node->fused_activation > LEAT_ACTIVATION_CLIP && !cpu_activation_runs_here(node->fused_activation))) {
         return LEAT_AGAIN;
