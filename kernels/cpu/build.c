@@ -1179,6 +1179,9 @@ lower_as_kind(struct cpu_builder *b)
     case LEAT_OP_MEAN:
     case LEAT_OP_SUM:
         return cpu_lower_total(b);
+    case LEAT_OP_MAX:
+    case LEAT_OP_MIN:
+        return cpu_lower_extreme(b);
     case LEAT_OP_WHERE:
         return cpu_lower_where(b);
     case LEAT_OP_CAST:

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Operands that are spread over each other: sums, differences, products and quotients of floats where oneDNN has but plain loops
- * or nothing, and Where. One step walks through the result, whose axes each operand goes through with strides of its own.
+ * or nothing, greater and lesser ones of two, of which oneDNN would lose NaN, and Where. One step walks through the result, whose axes each operand goes through with strides of its own.
  */
+#include <math.h>
 #include <string.h>
 
 #include "base/align.h"
@@ -12,6 +13,7 @@
 enum { OPERANDS_MAX = 3, LANES = 4, SHARED_LEAST = 4096 /* elements for each member of a team */ };
 
 typedef float vector __attribute__((vector_size(LANES * sizeof(float))));
+typedef int32_t lanes __attribute__((vector_size(LANES * sizeof(int32_t))));
 
 /* The result's axes, those that all operands go through alike made one; strides in elements, 0 along what is spread. */
 struct walk {
@@ -130,17 +132,51 @@ ROW_FUNCTION(subtract_row, p - q)
 ROW_FUNCTION(multiply_row, p *q)
 ROW_FUNCTION(divide_row, p / q)
 
+/* NaN if one is; of equal ones the first. */
+#define CHOICE_FUNCTION(name, beyond)                                                                                     \
+    static void name(const float *a, int64_t a_stride, const float *b, int64_t b_stride, float *y, int64_t count)         \
+    {                                                                                                                     \
+        int64_t i = 0;                                                                                                    \
+        for (; i + LANES <= count; i += LANES) {                                                                          \
+            const vector p = load(a, a_stride, i), q = load(b, b_stride, i);                                              \
+            const lanes take = (q beyond p) | (q != q), r = ((lanes)q & take) | ((lanes)p & ~take);                       \
+            memcpy(y + i, &r, sizeof(r));                                                                                 \
+        }                                                                                                                 \
+        for (; i < count; i++) {                                                                                          \
+            const float p = a[i * a_stride], q = b[i * b_stride];                                                         \
+            y[i] = q beyond p || isnan(q) ? q : p;                                                                        \
+        }                                                                                                                 \
+    }
+CHOICE_FUNCTION(greater_row, >)
+CHOICE_FUNCTION(lesser_row, <)
+
+static row_function
+function_of(enum leat_op_kind kind)
+{
+    switch (kind) {
+    case LEAT_OP_ADD:
+        return add_row;
+    case LEAT_OP_SUB:
+        return subtract_row;
+    case LEAT_OP_MUL:
+        return multiply_row;
+    case LEAT_OP_DIV:
+        return divide_row;
+    case LEAT_OP_MAX:
+        return greater_row;
+    default:
+        LEAT_ASSERT(kind == LEAT_OP_MIN);
+        return lesser_row;
+    }
+}
+
 /* args: operands, result. count: rows. */
 static void
 compute_rows(const struct cpu_call *call, size_t begin, size_t end)
 {
     const struct leat_node *node = call->step->node;
     const struct walk walk = walk_of(call->program->graph, node, 2);
-    const enum leat_op_kind kind = node->op->kind;
-    const row_function function = kind == LEAT_OP_ADD   ? add_row
-                                  : kind == LEAT_OP_SUB ? subtract_row
-                                  : kind == LEAT_OP_MUL ? multiply_row
-                                                        : divide_row;
+    const row_function function = function_of(node->op->kind);
     const uint32_t last = walk.rank - 1;
     const int64_t count = walk.dims[last];
     struct place place = place_of(&walk, 2, begin);
@@ -157,6 +193,28 @@ static enum leat_status
 run_arithmetic(const struct cpu_call *call)
 {
     cpu_share(call, compute_rows, call->step->count, SHARED_LEAST / call->step->inner + 1);
+    return LEAT_OK;
+}
+
+/* args: operands in one layout, or one element, and the result. count: what it has. */
+static void
+compute_flat(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const struct leat_node *node = call->step->node;
+    const float *x[2];
+    int64_t strides[2];
+
+    for (uint32_t i = 0; i < 2; i++) {
+        strides[i] = leat_value_elements(leat_node_input(call->program->graph, node, i)) != 1;
+        x[i] = (const float *)call->pointers[i] + (strides[i] != 0 ? begin : 0);
+    }
+    function_of(node->op->kind)(x[0], strides[0], x[1], strides[1], (float *)call->pointers[2] + begin, (int64_t)(end - begin));
+}
+
+static enum leat_status
+run_flat(const struct cpu_call *call)
+{
+    cpu_share(call, compute_flat, call->step->count, SHARED_LEAST);
     return LEAT_OK;
 }
 
@@ -246,6 +304,64 @@ cpu_lower_broadcast(struct cpu_builder *b)
 {
     LEAT_ASSERT(leat_node_output(b->graph, b->node, 0)->dtype == LEAT_DTYPE_F32);
     return add_step(b, run_arithmetic, 2);
+}
+
+static bool
+is_whole(const struct leat_value *x, const struct leat_value *y)
+{
+    return x->rank == y->rank && leat_value_elements(x) == leat_value_elements(y);
+}
+
+/* In f32 and without channels that are not there: those have to stay 0. */
+static enum leat_status
+find_layout(struct cpu_builder *b, uint32_t value, uint32_t *ret_tensor)
+{
+    const enum leat_status status = cpu_best(b, value, ret_tensor);
+
+    if (status == LEAT_OK) {
+        const dnnl_memory_desc_t *md = &b->program->tensors[*ret_tensor].md;
+        if (md->data_type != dnnl_f32 || memcmp(md->dims, md->padded_dims, (size_t)md->ndims * sizeof(md->dims[0])) != 0) {
+            return cpu_plain(b, value, ret_tensor);
+        }
+    }
+    return status;
+}
+
+/* What has all elements, beside as many or one, stays in the layout that it has. */
+enum leat_status
+cpu_lower_extreme(struct cpu_builder *b)
+{
+    const struct leat_value *y = leat_node_output(b->graph, b->node, 0);
+    struct cpu_arg args[3] = {{0, 0}};
+    struct cpu_step *step;
+
+    if (b->node->input_count != 2 || y->dtype != LEAT_DTYPE_F32 || leat_value_elements(y) == 0) {
+        return LEAT_AGAIN;
+    }
+    const uint32_t first = is_whole(leat_node_input(b->graph, b->node, 0), y) ? 0 : 1, second = 1 - first;
+    const struct leat_value *other = leat_node_input(b->graph, b->node, second);
+    if (!is_whole(leat_node_input(b->graph, b->node, first), y) || (!is_whole(other, y) && leat_value_elements(other) != 1)) {
+        return add_step(b, run_arithmetic, 2);
+    }
+    enum leat_status status = find_layout(b, b->node->inputs[first], &args[first].tensor);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    const dnnl_memory_desc_t md = b->program->tensors[args[first].tensor].md;
+    const size_t bytes = dnnl_memory_desc_get_size(&md);
+    status = is_whole(other, y) ? cpu_in_layout(b, b->node->inputs[second], &md, &args[second].tensor)
+                                : cpu_plain(b, b->node->inputs[second], &args[second].tensor);
+    if (status == LEAT_OK) {
+        status = cpu_new_tensor(b, &md, bytes, &args[2].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, run_flat, args, 3, &step);
+    }
+    if (status == LEAT_OK) {
+        step->count = bytes / sizeof(float);
+        cpu_set_output(b, 0, args[2].tensor);
+    }
+    return status;
 }
 
 enum leat_status

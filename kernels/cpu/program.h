@@ -399,6 +399,7 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_binary(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_total(struct cpu_builder *b);
 /* Add, Sub, Mul or Div of floats on a kernel of our own, whatever is spread. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_broadcast(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_extreme(struct cpu_builder *b); /* Max and Min of two */
 LEAT_MUST_CHECK enum leat_status cpu_lower_where(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_softmax(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_layer_norm(struct cpu_builder *b);

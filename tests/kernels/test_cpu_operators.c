@@ -243,6 +243,37 @@ test_whole(struct leat_team *team, uint32_t round)
     EXPECT(way == 4 || !plain);
 }
 
+/* ---- Greater and lesser ones ------------------------------------------------------------------------ */
+
+/* Of two tensors, or of one and an element, a row or a value for each channel, perhaps behind a convolution, in its layout. */
+static void
+test_extreme(struct leat_team *team)
+{
+    static const char *const operands[] = {"v one", "one v", "v n", "n v", "v channels", "row v", "v row n"};
+    const int64_t channels = between(0, 1) != 0 ? 8 * between(1, 4) : between(1, 20), rows = between(1, 20), columns = between(1, 30);
+    const size_t way = (size_t)between(0, 6);
+    const bool greatest = between(0, 1) != 0, conv = between(0, 1) != 0;
+    float *w = numbers((size_t)(channels * channels), false), *row = numbers((size_t)(channels + columns), !conv);
+    struct builder b;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(-1, channels, rows, columns));
+    (void)builder_constant(&b, "w", ONNX_F32, w, DIMS(channels, channels, 1, 1));
+    (void)builder_constant(&b, "one", ONNX_F32, row, DIMS(1, 1));
+    (void)builder_constant(&b, "channels", ONNX_F32, row, DIMS(channels, 1, 1));
+    (void)builder_constant(&b, "row", ONNX_F32, row + channels, DIMS(columns));
+    (void)builder_node(&b, conv ? "Conv" : "Identity", conv ? "x w" : "x", "v");
+    (void)builder_node(&b, "Neg", "v", "n");
+    (void)builder_node(&b, greatest ? "Max" : "Min", operands[way], conv ? "z" : "y");
+    if (conv) {
+        (void)builder_node(&b, "Conv", "z w", "y"); /* of what a layout has beside its channels, too */
+    }
+    const bool plain = check(&b, team, greatest ? LEAT_OP_MAX : LEAT_OP_MIN, !conv, conv ? 1e-4f : 0);
+    EXPECT(plain == (way == 6));
+    free(w);
+    free(row);
+}
+
 /* ---- Transposed convolutions ------------------------------------------------------------------------ */
 
 /* One, with 1 to 3 spatial axes. True when it is left to the reference function. */
@@ -564,6 +595,9 @@ main(void)
     }
     for (uint32_t round = 0; round < ROUNDS; round++) {
         test_whole(team, round);
+    }
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        test_extreme(team);
     }
     test_upsampling(team);
     test_line();
