@@ -96,6 +96,20 @@ find(const struct sampler *s, float coordinate, int64_t size, struct line *ret)
     }
 }
 
+static void
+find_neighbours(size_t count, struct cpu_samples *samples)
+{
+    for (size_t i = 0; i < count; i += CPU_POINTS_TOGETHER) {
+        bool beside = samples->taps == 4 && i + CPU_POINTS_TOGETHER <= count;
+        for (size_t p = i; p < i + CPU_POINTS_TOGETHER && beside; p++) {
+            for (int t = 0; t < 4; t += 2) {
+                beside = beside && samples->index[t][p] >= 0 && samples->index[t + 1][p] == samples->index[t][p] + 1;
+            }
+        }
+        samples->beside[i / CPU_POINTS_TOGETHER] = beside;
+    }
+}
+
 /* args: planes, grid, result. outer: channels; inner: points of an item; dims: height and width. Units: some points of an item. */
 static void
 sample_part(const struct cpu_call *call, size_t begin, size_t end)
@@ -128,6 +142,7 @@ sample_part(const struct cpu_call *call, size_t begin, size_t end)
                 }
             }
         }
+        find_neighbours(count, &samples);
         for (size_t c = 0; c < channels; c++) {
             if (cpu_has_avx512()) {
                 cpu_sample_points_avx512(&samples, count, x + c * plane, y + c * points);

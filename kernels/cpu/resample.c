@@ -175,6 +175,31 @@ resample(const struct cpu_call *call)
     return LEAT_OK;
 }
 
+/* args: operand, result. count: rows of the operand, of `inner` pixels of one float: each becomes four. */
+static void
+double_rows(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const size_t width = call->step->inner;
+    const float *x = call->pointers[0];
+    float *y = call->pointers[1];
+
+    for (size_t row = begin; row < end; row++) {
+        float *to = y + 4 * row * width;
+        if (cpu_has_avx512()) {
+            cpu_double_row_avx512(x + row * width, width, to, to + 2 * width);
+        } else {
+            cpu_double_row_avx2(x + row * width, width, to, to + 2 * width);
+        }
+    }
+}
+
+static enum leat_status
+double_pixels(const struct cpu_call *call)
+{
+    cpu_share(call, double_rows, call->step->count, 1 + SHARED_LEAST / (4 * call->step->inner));
+    return LEAT_OK;
+}
+
 /* ---- Tables ----------------------------------------------------------------------------------------- */
 
 /* Each element of the result's axis is the operand's there. */
@@ -194,6 +219,20 @@ stays(const struct leat_resize *resize, const struct leat_value *x, const struct
         same = same && weight == 1;
     }
     return same;
+}
+
+/* Each element of the operand's axis is there twice, in its order. */
+static bool
+doubles(const struct leat_resize *resize, const struct leat_value *x, const struct leat_value *y, uint32_t d)
+{
+    bool twice = y->dims[d] == 2 * x->dims[d];
+
+    for (int64_t i = 0; i < y->dims[d] && twice; i++) {
+        struct leat_resize_taps taps;
+        leat_resize_taps(resize, x, NULL, d, i, &taps);
+        twice = taps.count == 1 && taps.index[0] == (size_t)i / 2 && taps.weight[0] == 1;
+    }
+    return twice;
 }
 
 /* What has weight 0 is none. */
@@ -296,6 +335,22 @@ describe(const struct leat_resize *resize, const struct leat_value *x, const str
     return true;
 }
 
+static enum leat_status
+lower_doubling(struct cpu_builder *b, enum cpu_form form, struct cpu_arg *args, const struct cpu_step *shape)
+{
+    struct cpu_step *step;
+
+    enum leat_status status = cpu_output_in_form(b, form, &args[1].tensor);
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, double_pixels, args, 2, &step);
+    }
+    if (status == LEAT_OK) {
+        step->inner = (size_t)shape->dims[WIDTH];
+        step->count = shape->outer * (size_t)shape->dims[HEIGHT];
+    }
+    return status;
+}
+
 enum leat_status
 cpu_lower_resample(struct cpu_builder *b, const struct leat_resize *resize)
 {
@@ -329,6 +384,10 @@ cpu_lower_resample(struct cpu_builder *b, const struct leat_resize *resize)
     cpu_axes_of(form, y, &to);
     if (!describe(resize, x, y, &from, &to, &changing, &shape)) {
         return LEAT_AGAIN;
+    }
+    if (shape.rank == 2 && shape.inner == 1 && doubles(resize, x, y, changing.axes[HEIGHT]) &&
+        doubles(resize, x, y, changing.axes[WIDTH])) {
+        return lower_doubling(b, form, args, &shape);
     }
     const size_t own = own_rows(&shape) * (size_t)shape.strides[WIDTH] * shape.inner * sizeof(float);
     status = cpu_output_in_form(b, form, &args[1].tensor);

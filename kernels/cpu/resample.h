@@ -8,6 +8,7 @@
 #ifndef LEAT_KERNELS_CPU_RESAMPLE_H
 #define LEAT_KERNELS_CPU_RESAMPLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,18 +26,23 @@ struct cpu_resample {
 
 void cpu_resample_row_avx512(const struct cpu_resample *r, const float *row, float *to);
 void cpu_resample_row_avx2(const struct cpu_resample *r, const float *row, float *to);
+/* Each of `count` floats twice, into two rows. */
+void cpu_double_row_avx512(const float *row, size_t count, float *first, float *second);
+void cpu_double_row_avx2(const float *row, size_t count, float *first, float *second);
 /* to[floats] = the sum of `count` rows, each times its weight. */
 void cpu_mix_rows_avx512(const float *const *rows, const float *weights, size_t count, size_t floats, float *to);
 void cpu_mix_rows_avx2(const float *const *rows, const float *weights, size_t count, size_t floats, float *to);
 
 #define CPU_POINTS     256 /* at a time */
 #define CPU_POINT_TAPS 16
+#define CPU_POINTS_TOGETHER 8
 
 /* Point i is the sum of elements index[t][i] times weight[t][i]; of one tap, the element. */
 struct cpu_samples {
     size_t taps;
     int32_t index[CPU_POINT_TAPS][CPU_POINTS]; /* negative: 0 is there */
     float weight[CPU_POINT_TAPS][CPU_POINTS];
+    bool beside[CPU_POINTS / CPU_POINTS_TOGETHER]; /* of so many points' four taps, all there, the second and fourth are beside others */
 };
 
 /* The first `count` of them. */

@@ -128,6 +128,26 @@ CPU_SIZED(cpu_resample_row)(const struct cpu_resample *r, const float *row, floa
     }
 }
 
+CPU_KERNEL void
+CPU_SIZED(cpu_double_row)(const float *row, size_t count, float *first, float *second)
+{
+    static const int32_t halves[2][CPU_RESAMPLE_LANES] = {{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7},
+                                                          {8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15}};
+    const int32_t *behind = CPU_LANES == CPU_RESAMPLE_LANES ? halves[1] : halves[0] + CPU_LANES;
+    size_t i = 0;
+
+    for (; i + CPU_LANES <= count; i += CPU_LANES) {
+        const cpu_floats a = choose(row + i, halves[0], 0), b = choose(row + i, behind, 0);
+        CPU_V(storeu)(first + 2 * i, a);
+        CPU_V(storeu)(first + 2 * i + CPU_LANES, b);
+        CPU_V(storeu)(second + 2 * i, a);
+        CPU_V(storeu)(second + 2 * i + CPU_LANES, b);
+    }
+    for (; i < count; i++) {
+        first[2 * i] = first[2 * i + 1] = second[2 * i] = second[2 * i + 1] = row[i];
+    }
+}
+
 /* `count` is a constant, or any. */
 CPU_INLINE void
 mix(const float *const *rows, const float *weights, const size_t count, size_t floats, float *to)
@@ -155,11 +175,54 @@ CPU_SIZED(cpu_mix_rows)(const float *const *rows, const float *weights, size_t c
     }
 }
 
+#if CPU_VECTOR_BITS == 256
+_Static_assert(CPU_LANES == CPU_POINTS_TOGETHER, "a vector of points");
+
+/* Two elements side by side from each of two places. */
+CPU_INLINE __m128
+two_pairs(const float *plane, const int32_t *index)
+{
+    const __m128i first = _mm_loadl_epi64((const __m128i *)(const void *)(plane + index[0]));
+    return _mm_loadh_pi(_mm_castsi128_ps(first), (const __m64 *)(const void *)(plane + index[1]));
+}
+
+/* From eight places: half as many loads as elements, and each a quarter of what a gathered one takes on AMD's processors. */
+CPU_INLINE void
+eight_pairs(const float *plane, const int32_t *index, __m256 *ret_left, __m256 *ret_right)
+{
+    const __m256 a = _mm256_set_m128(two_pairs(plane, index + 4), two_pairs(plane, index));
+    const __m256 b = _mm256_set_m128(two_pairs(plane, index + 6), two_pairs(plane, index + 2));
+    *ret_left = _mm256_shuffle_ps(a, b, 0x88);
+    *ret_right = _mm256_shuffle_ps(a, b, 0xdd);
+}
+
+CPU_INLINE __m256
+sample_pairs(const struct cpu_samples *samples, const float *plane, size_t i)
+{
+    __m256 x[4];
+
+    eight_pairs(plane, samples->index[0] + i, &x[0], &x[1]);
+    eight_pairs(plane, samples->index[2] + i, &x[2], &x[3]);
+    __m256 sum = _mm256_mul_ps(x[0], _mm256_loadu_ps(samples->weight[0] + i));
+#pragma GCC unroll 4
+    for (size_t t = 1; t < 4; t++) {
+        sum = _mm256_fmadd_ps(x[t], _mm256_loadu_ps(samples->weight[t] + i), sum);
+    }
+    return sum;
+}
+#endif
+
 /* `taps` is a constant, or any. */
 CPU_INLINE void
 sample(const struct cpu_samples *samples, const size_t taps, size_t count, const float *plane, float *to)
 {
     for (size_t i = 0; i < count; i += CPU_LANES) {
+#if CPU_VECTOR_BITS == 256
+        if (taps == 4 && samples->beside[i / CPU_LANES]) {
+            _mm256_storeu_ps(to + i, sample_pairs(samples, plane, i));
+            continue;
+        }
+#endif
         cpu_floats sum = gather_some(plane, samples->index[0] + i);
         if (taps > 1) {
             sum = CPU_V(mul)(sum, CPU_V(loadu)(samples->weight[0] + i));
