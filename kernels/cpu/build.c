@@ -1176,6 +1176,16 @@ lower_as_kind(struct cpu_builder *b)
     case LEAT_OP_MUL:
     case LEAT_OP_DIV:
         return cpu_lower_binary(b);
+    case LEAT_OP_AND:
+    case LEAT_OP_EQUAL:
+    case LEAT_OP_GREATER:
+    case LEAT_OP_GREATER_OR_EQUAL:
+    case LEAT_OP_LESS:
+    case LEAT_OP_LESS_OR_EQUAL:
+    case LEAT_OP_OR:
+    case LEAT_OP_PRELU:
+    case LEAT_OP_XOR:
+        return cpu_lower_broadcast(b);
     case LEAT_OP_MEAN:
     case LEAT_OP_SUM:
         return cpu_lower_total(b);
@@ -1193,13 +1203,26 @@ lower_as_kind(struct cpu_builder *b)
         return cpu_lower_split(b);
     case LEAT_OP_LAYER_NORMALIZATION:
         return cpu_lower_layer_norm(b);
+    case LEAT_OP_LP_NORMALIZATION:
+        return cpu_lower_lp_normalization(b);
+    case LEAT_OP_REDUCE_L1:
+    case LEAT_OP_REDUCE_L2:
+    case LEAT_OP_REDUCE_LOG_SUM:
+    case LEAT_OP_REDUCE_LOG_SUM_EXP:
     case LEAT_OP_REDUCE_MAX:
     case LEAT_OP_REDUCE_MEAN:
     case LEAT_OP_REDUCE_MIN:
+    case LEAT_OP_REDUCE_PROD:
     case LEAT_OP_REDUCE_SUM:
+    case LEAT_OP_REDUCE_SUM_SQUARE:
         return cpu_lower_reduce(b);
     case LEAT_OP_ARG_MAX:
-        return cpu_lower_arg_max(b);
+    case LEAT_OP_ARG_MIN:
+        return cpu_lower_arg_extreme(b);
+    case LEAT_OP_CUM_SUM:
+        return cpu_lower_cum_sum(b);
+    case LEAT_OP_TOP_K:
+        return cpu_lower_top_k(b);
     case LEAT_OP_RESHAPE:
     case LEAT_OP_FLATTEN:
     case LEAT_OP_SQUEEZE:
@@ -1219,6 +1242,12 @@ lower_as_kind(struct cpu_builder *b)
         return cpu_lower_pad(b);
     case LEAT_OP_GATHER:
         return cpu_lower_gather(b);
+    case LEAT_OP_GATHER_ELEMENTS:
+        return cpu_lower_gather_elements(b);
+    case LEAT_OP_ONE_HOT:
+        return cpu_lower_one_hot(b);
+    case LEAT_OP_TRILU:
+        return cpu_lower_trilu(b);
     case LEAT_OP_EMBEDDING_BAG:
         return cpu_lower_embedding_bag(b);
     case LEAT_OP_SLICE:

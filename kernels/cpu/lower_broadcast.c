@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Operands that are spread over each other: sums, differences, products and quotients of floats where oneDNN has but plain loops
- * or nothing, greater and lesser ones of two, of which oneDNN would lose NaN, and Where. One step walks through the result, whose axes each operand goes through with strides of its own.
+ * or nothing, the greater and the lesser of two, PRelu, comparisons, logic, and Where. One step walks through the result, whose axes each
+ * operand goes through with strides of its own.
  */
-#include <math.h>
 #include <string.h>
 
 #include "base/align.h"
@@ -13,7 +13,7 @@
 enum { OPERANDS_MAX = 3, LANES = 4, SHARED_LEAST = 4096 /* elements for each member of a team */ };
 
 typedef float vector __attribute__((vector_size(LANES * sizeof(float))));
-typedef int32_t lanes __attribute__((vector_size(LANES * sizeof(int32_t))));
+typedef int32_t choice __attribute__((vector_size(LANES * sizeof(int32_t))));
 
 /* The result's axes, those that all operands go through alike made one; strides in elements, 0 along what is spread. */
 struct walk {
@@ -101,7 +101,7 @@ next_place(const struct walk *walk, uint32_t operands, struct place *place)
 /* ---- Arithmetic ------------------------------------------------------------------------------------- */
 
 /* y[i] of a[i] and b[i], or of a[0] or b[0] where they are spread. */
-typedef void (*row_function)(const float *a, int64_t a_stride, const float *b, int64_t b_stride, float *y, int64_t count);
+typedef void (*row_function)(const void *a, int64_t a_stride, const void *b, int64_t b_stride, void *y, int64_t count);
 
 static inline vector
 load(const float *x, int64_t stride, int64_t i)
@@ -114,44 +114,70 @@ load(const float *x, int64_t stride, int64_t i)
     return (vector){0} + x[0];
 }
 
-#define ROW_FUNCTION(name, expression)                                                                                    \
-    static void name(const float *a, int64_t a_stride, const float *b, int64_t b_stride, float *y, int64_t count)         \
-    {                                                                                                                     \
-        int64_t i = 0;                                                                                                    \
-        for (; i + LANES <= count; i += LANES) {                                                                          \
-            const vector p = load(a, a_stride, i), q = load(b, b_stride, i), r = expression;                              \
-            memcpy(y + i, &r, sizeof(r));                                                                                 \
-        }                                                                                                                 \
-        for (; i < count; i++) {                                                                                          \
-            const float p = a[i * a_stride], q = b[i * b_stride];                                                         \
-            y[i] = expression;                                                                                            \
-        }                                                                                                                 \
-    }
-ROW_FUNCTION(add_row, p + q)
-ROW_FUNCTION(subtract_row, p - q)
-ROW_FUNCTION(multiply_row, p *q)
-ROW_FUNCTION(divide_row, p / q)
+/* q where it is beyond p, or is no number; nothing is beyond what is none. */
+static inline vector
+choose(vector p, vector q, choice beyond)
+{
+    const choice takes = beyond | ~(q >= q);
+    return (vector)((takes & (choice)q) | (~takes & (choice)p));
+}
 
-/* NaN if one is; of equal ones the first. */
-#define CHOICE_FUNCTION(name, beyond)                                                                                     \
-    static void name(const float *a, int64_t a_stride, const float *b, int64_t b_stride, float *y, int64_t count)         \
+static inline float
+choose_one(float p, float q, bool beyond)
+{
+    return beyond || q != q ? q : p;
+}
+
+#define ROW_FUNCTION(name, of_vectors, of_floats)                                                                         \
+    static void name(const void *a, int64_t a_stride, const void *b, int64_t b_stride, void *y, int64_t count)            \
     {                                                                                                                     \
+        const float *in_a = a, *in_b = b;                                                                                 \
+        float *out = y;                                                                                                   \
         int64_t i = 0;                                                                                                    \
         for (; i + LANES <= count; i += LANES) {                                                                          \
-            const vector p = load(a, a_stride, i), q = load(b, b_stride, i);                                              \
-            const lanes take = (q beyond p) | (q != q), r = ((lanes)q & take) | ((lanes)p & ~take);                       \
-            memcpy(y + i, &r, sizeof(r));                                                                                 \
+            const vector p = load(in_a, a_stride, i), q = load(in_b, b_stride, i), r = of_vectors;                        \
+            memcpy(out + i, &r, sizeof(r));                                                                               \
         }                                                                                                                 \
         for (; i < count; i++) {                                                                                          \
-            const float p = a[i * a_stride], q = b[i * b_stride];                                                         \
-            y[i] = q beyond p || isnan(q) ? q : p;                                                                        \
+            const float p = in_a[i * a_stride], q = in_b[i * b_stride];                                                   \
+            out[i] = of_floats;                                                                                           \
         }                                                                                                                 \
     }
-CHOICE_FUNCTION(greater_row, >)
-CHOICE_FUNCTION(lesser_row, <)
+ROW_FUNCTION(add_row, p + q, p + q)
+ROW_FUNCTION(subtract_row, p - q, p - q)
+ROW_FUNCTION(multiply_row, p *q, p *q)
+ROW_FUNCTION(divide_row, p / q, p / q)
+ROW_FUNCTION(slope_row, (vector)(((p < 0) & (choice)(p * q)) | (~(p < 0) & (choice)p)), p < 0 ? p * q : p)
+ROW_FUNCTION(greatest_row, choose(p, q, q > p), choose_one(p, q, q > p))
+ROW_FUNCTION(least_row, choose(p, q, q < p), choose_one(p, q, q < p))
+
+#define TRUTH_FUNCTION(name, type, expression)                                                                            \
+    static void name(const void *a, int64_t a_stride, const void *b, int64_t b_stride, void *y, int64_t count)            \
+    {                                                                                                                     \
+        const type *in_a = a, *in_b = b;                                                                                  \
+        uint8_t *out = y;                                                                                                 \
+        for (int64_t i = 0; i < count; i++) {                                                                             \
+            const type p = in_a[i * a_stride], q = in_b[i * b_stride];                                                    \
+            out[i] = expression;                                                                                          \
+        }                                                                                                                 \
+    }
+#define COMPARISONS(type, ending)                                                                                         \
+    TRUTH_FUNCTION(equal_##ending, type, p == q)                                                                          \
+    TRUTH_FUNCTION(greater_##ending, type, p > q)                                                                         \
+    TRUTH_FUNCTION(greater_or_equal_##ending, type, p >= q)                                                               \
+    TRUTH_FUNCTION(less_##ending, type, p < q)                                                                            \
+    TRUTH_FUNCTION(less_or_equal_##ending, type, p <= q)
+COMPARISONS(float, f32)
+COMPARISONS(int32_t, i32)
+COMPARISONS(int64_t, i64)
+/* Every byte but 0 is true. */
+TRUTH_FUNCTION(equal_truths, uint8_t, (p != 0) == (q != 0))
+TRUTH_FUNCTION(both_truths, uint8_t, p != 0 && q != 0)
+TRUTH_FUNCTION(some_truths, uint8_t, p != 0 || q != 0)
+TRUTH_FUNCTION(other_truths, uint8_t, (p != 0) != (q != 0))
 
 static row_function
-function_of(enum leat_op_kind kind)
+function_of_floats(enum leat_op_kind kind)
 {
     switch (kind) {
     case LEAT_OP_ADD:
@@ -163,10 +189,64 @@ function_of(enum leat_op_kind kind)
     case LEAT_OP_DIV:
         return divide_row;
     case LEAT_OP_MAX:
-        return greater_row;
+        return greatest_row;
+    case LEAT_OP_MIN:
+        return least_row;
+    case LEAT_OP_PRELU:
+        return slope_row;
     default:
-        LEAT_ASSERT(kind == LEAT_OP_MIN);
-        return lesser_row;
+        return NULL;
+    }
+}
+
+static row_function
+function_of_truths(enum leat_op_kind kind)
+{
+    switch (kind) {
+    case LEAT_OP_EQUAL:
+        return equal_truths;
+    case LEAT_OP_AND:
+        return both_truths;
+    case LEAT_OP_OR:
+        return some_truths;
+    case LEAT_OP_XOR:
+        return other_truths;
+    default:
+        return NULL;
+    }
+}
+
+/* Of operands of this type; NULL: there is none. */
+static row_function
+function_of(enum leat_op_kind kind, uint32_t dtype)
+{
+    const uint32_t type = dtype == LEAT_DTYPE_F32 ? 0 : dtype == LEAT_DTYPE_I32 ? 1 : dtype == LEAT_DTYPE_I64 ? 2 : 3;
+    static const row_function comparisons[3][5] = {
+        {equal_f32, greater_f32, greater_or_equal_f32, less_f32, less_or_equal_f32},
+        {equal_i32, greater_i32, greater_or_equal_i32, less_i32, less_or_equal_i32},
+        {equal_i64, greater_i64, greater_or_equal_i64, less_i64, less_or_equal_i64},
+    };
+
+    if (dtype == LEAT_DTYPE_BOOL) {
+        return function_of_truths(kind);
+    }
+    const row_function arithmetic = dtype == LEAT_DTYPE_F32 ? function_of_floats(kind) : NULL;
+    if (arithmetic != NULL || type == 3) {
+        return arithmetic;
+    }
+    switch (kind) {
+    case LEAT_OP_EQUAL:
+        return comparisons[type][0];
+    case LEAT_OP_GREATER:
+        return comparisons[type][1];
+    case LEAT_OP_GREATER_OR_EQUAL:
+        return comparisons[type][2];
+    case LEAT_OP_LESS:
+        return comparisons[type][3];
+    case LEAT_OP_LESS_OR_EQUAL:
+        return comparisons[type][4];
+    default:
+        return NULL;
     }
 }
 
@@ -176,15 +256,15 @@ compute_rows(const struct cpu_call *call, size_t begin, size_t end)
 {
     const struct leat_node *node = call->step->node;
     const struct walk walk = walk_of(call->program->graph, node, 2);
-    const row_function function = function_of(node->op->kind);
-    const uint32_t last = walk.rank - 1;
-    const int64_t count = walk.dims[last];
+    const uint32_t dtype = leat_node_input(call->program->graph, node, 0)->dtype, last = walk.rank - 1;
+    const row_function function = function_of(node->op->kind, dtype);
+    const int64_t count = walk.dims[last], bytes = (int64_t)leat_dtype_bytes(dtype);
     struct place place = place_of(&walk, 2, begin);
-    float *y = (float *)call->pointers[2] + (int64_t)begin * count;
+    unsigned char *y = (unsigned char *)call->pointers[2] + begin * (size_t)count * call->step->element_bytes;
 
-    for (size_t row = begin; row < end; row++, y += count) {
-        function((const float *)call->pointers[0] + place.offsets[0], walk.strides[0][last],
-                 (const float *)call->pointers[1] + place.offsets[1], walk.strides[1][last], y, count);
+    for (size_t row = begin; row < end; row++, y += (size_t)count * call->step->element_bytes) {
+        function((const unsigned char *)call->pointers[0] + place.offsets[0] * bytes, walk.strides[0][last],
+                 (const unsigned char *)call->pointers[1] + place.offsets[1] * bytes, walk.strides[1][last], y, count);
         next_place(&walk, 2, &place);
     }
 }
@@ -208,7 +288,7 @@ compute_flat(const struct cpu_call *call, size_t begin, size_t end)
         strides[i] = leat_value_elements(leat_node_input(call->program->graph, node, i)) != 1;
         x[i] = (const float *)call->pointers[i] + (strides[i] != 0 ? begin : 0);
     }
-    function_of(node->op->kind)(x[0], strides[0], x[1], strides[1], (float *)call->pointers[2] + begin, (int64_t)(end - begin));
+    function_of(node->op->kind, LEAT_DTYPE_F32)(x[0], strides[0], x[1], strides[1], (float *)call->pointers[2] + begin, (int64_t)(end - begin));
 }
 
 static enum leat_status
@@ -302,7 +382,12 @@ add_step(struct cpu_builder *b, enum leat_status (*kernel)(const struct cpu_call
 enum leat_status
 cpu_lower_broadcast(struct cpu_builder *b)
 {
-    LEAT_ASSERT(leat_node_output(b->graph, b->node, 0)->dtype == LEAT_DTYPE_F32);
+    const struct leat_value *x = leat_node_input(b->graph, b->node, 0);
+
+    if (b->node->input_count != 2 || function_of(b->node->op->kind, x->dtype) == NULL ||
+        (b->node->op->kind == LEAT_OP_PRELU && b->node->op->until < 7)) { /* whose slopes were the channels' */
+        return LEAT_AGAIN;
+    }
     return add_step(b, run_arithmetic, 2);
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operators on single elements, softmax and places of greatest ones, in whatever layout their operand has. */
-#include <math.h>
+/* Operators on single elements, and softmax, in whatever layout their operand has. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/align.h"
 #include "kernels/cpu/activation.h"
+#include "kernels/cpu/function.h"
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/logarithm.h"
 #include "kernels/cpu/isa.h"
@@ -202,6 +202,55 @@ lower_logarithm(struct cpu_builder *b)
     return status;
 }
 
+#if defined(__x86_64__)
+static void
+function_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    cpu_compute(call->step->node, (const float *)call->pointers[0] + begin, (float *)call->pointers[1] + begin, end - begin);
+}
+
+/* args: the operand and the result, of `count` floats. */
+static enum leat_status
+compute_function(const struct cpu_call *call)
+{
+    cpu_share(call, function_part, call->step->count, SHARED_LEAST);
+    return LEAT_OK;
+}
+
+/* In the layout that the operand has, unless that pads channels, of which functions are not 0, or is of another type. */
+static enum leat_status
+lower_own_function(struct cpu_builder *b)
+{
+    const size_t count = leat_value_elements(leat_node_output(b->graph, b->node, 0));
+    struct cpu_arg args[2] = {{0, 0}, {0, 0}};
+    struct cpu_step *step;
+
+    if (!cpu_function_runs_here(b->node)) {
+        return LEAT_AGAIN;
+    }
+    enum leat_status status = cpu_best(b, b->node->inputs[0], &args[0].tensor);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    dnnl_memory_desc_t md = b->program->tensors[args[0].tensor].md;
+    if (md.data_type != dnnl_f32 || dnnl_memory_desc_get_size(&md) != count * sizeof(float)) {
+        status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
+        md = b->program->tensors[args[0].tensor].md;
+    }
+    if (status == LEAT_OK) {
+        status = cpu_new_tensor(b, &md, count * sizeof(float), &args[1].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, compute_function, args, 2, &step);
+    }
+    if (status == LEAT_OK) {
+        step->count = count;
+        cpu_set_output(b, 0, args[1].tensor);
+    }
+    return status;
+}
+#endif
+
 /* ---- Other types ---------------------------------------------------------------------------------------- */
 
 static void
@@ -243,6 +292,40 @@ float_part(const struct cpu_call *call, size_t begin, size_t end)
     }
 }
 
+/* As in kernels/reference/element.h: towards 0, what does not fit is the nearest that does, NaN 0; whole numbers wrap. */
+#define TRUNCATED(x, type, low, high) \
+    ((x) != (x) ? 0 : (double)(x) <= (double)(low) ? (low) : (double)(x) >= (double)(high) ? (high) : (type)(x))
+#define AS_WHOLE(FROM, from_type, TO, to_type, number)          \
+    case LEAT_DTYPE_##FROM << 8 | LEAT_DTYPE_##TO:              \
+        for (size_t i = begin; i < end; i++) {                  \
+            const from_type x = ((const from_type *)in)[i];     \
+            ((to_type *)out)[i] = (to_type)(number);            \
+        }                                                       \
+        return;
+
+static void
+whole_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const struct leat_graph *graph = call->program->graph;
+    const uint32_t from = leat_node_input(graph, call->step->node, 0)->dtype, to = leat_node_output(graph, call->step->node, 0)->dtype;
+    const void *in = call->pointers[0];
+    void *out = call->pointers[1];
+
+    switch (from << 8 | to) {
+        AS_WHOLE(F32, float, I32, int32_t, TRUNCATED(x, int32_t, INT32_MIN, INT32_MAX))
+        AS_WHOLE(F32, float, I64, int64_t, TRUNCATED(x, int64_t, INT64_MIN, INT64_MAX))
+        AS_WHOLE(F32, float, BOOL, uint8_t, x != 0)
+        AS_WHOLE(I32, int32_t, I64, int64_t, x)
+        AS_WHOLE(I32, int32_t, BOOL, uint8_t, x != 0)
+        AS_WHOLE(I64, int64_t, I32, uint32_t, x)
+        AS_WHOLE(I64, int64_t, BOOL, uint8_t, x != 0)
+        AS_WHOLE(BOOL, uint8_t, I32, int32_t, x != 0)
+        AS_WHOLE(BOOL, uint8_t, I64, int64_t, x != 0)
+    default:
+        LEAT_ASSERT(false && "cpu_lower_cast() lets no other pair through");
+    }
+}
+
 /* args: the operand and the result, of `count` elements. */
 static enum leat_status
 widen(const struct cpu_call *call)
@@ -265,6 +348,13 @@ make_floats(const struct cpu_call *call)
     return LEAT_OK;
 }
 
+static enum leat_status
+make_whole(const struct cpu_call *call)
+{
+    cpu_share(call, whole_part, call->step->count, SHARED_LEAST);
+    return LEAT_OK;
+}
+
 typedef enum leat_status cast_function(const struct cpu_call *call);
 
 /* NULL: that is left to the reference function. */
@@ -274,6 +364,11 @@ cast_of(uint32_t from, uint32_t to)
     const uint32_t whole = 1u << LEAT_DTYPE_BOOL | 1u << LEAT_DTYPE_I8 | 1u << LEAT_DTYPE_U8 | 1u << LEAT_DTYPE_I32 |
                            1u << LEAT_DTYPE_I64;
 
+    const uint32_t between = 1u << LEAT_DTYPE_BOOL | 1u << LEAT_DTYPE_I32 | 1u << LEAT_DTYPE_I64;
+
+    if ((between >> to & 1) != 0 && from != to) {
+        return ((between | 1u << LEAT_DTYPE_F32) >> from & 1) != 0 ? make_whole : NULL;
+    }
     if (to == LEAT_DTYPE_F16) {
         return from == LEAT_DTYPE_F32 && cpu_narrow_runs_here() ? narrow : NULL;
     }
@@ -320,7 +415,14 @@ cpu_lower_unary(struct cpu_builder *b)
     if (b->node->op->kind == LEAT_OP_LOG) {
         return lower_logarithm(b);
     }
-    if (!function_of(b->graph, b->node, &function)) {
+    const bool known = function_of(b->graph, b->node, &function);
+#if defined(__x86_64__)
+    const enum leat_status own = !known || cpu_model_type(b->model) == dnnl_f32 ? lower_own_function(b) : LEAT_AGAIN;
+    if (own != LEAT_AGAIN) {
+        return own;
+    }
+#endif
+    if (!known) {
         return LEAT_AGAIN;
     }
     enum leat_status status = cpu_best(b, b->node->inputs[0], &args[0].tensor);
@@ -597,60 +699,4 @@ cpu_lower_layer_norm(struct cpu_builder *b)
         status = add_and_set(b, &norm, args, dst, dst + 1, &md);
     }
     return status == LEAT_OK ? set_viewed_output(b, args[dst].tensor) : status;
-}
-
-/* The place of the greatest of a row, the first of equal ones; the first NaN is greater than all. */
-static size_t
-greatest_of(const float *row, size_t count)
-{
-    size_t place = 0;
-
-    for (size_t i = 1; i < count && !isnan(row[place]); i++) {
-        place = row[i] <= row[place] ? place : i;
-    }
-    return place;
-}
-
-/* f32[outer][count] -> i64[outer]. args: x, y. */
-static void
-take_places(const struct cpu_call *call, size_t begin, size_t end)
-{
-    const size_t count = call->step->count;
-    const float *x = call->pointers[0];
-
-    for (size_t o = begin; o < end; o++) {
-        ((int64_t *)call->pointers[1])[o] = (int64_t)greatest_of(x + o * count, count);
-    }
-}
-
-static enum leat_status
-greatest_places(const struct cpu_call *call)
-{
-    cpu_share(call, take_places, call->step->outer, 1 + SHARED_LEAST / call->step->count);
-    return LEAT_OK;
-}
-
-enum leat_status
-cpu_lower_arg_max(struct cpu_builder *b)
-{
-    const struct leat_value *x = leat_node_input(b->graph, b->node, 0);
-    struct cpu_arg args[2] = {{0, 0}};
-    struct cpu_step *step;
-
-    if (!is_f32(x) || x->rank == 0 || leat_value_elements(x) == 0 || leat_node_int(b->node, "select_last_index", 0) != 0 ||
-        leat_node_axis(b->node, 0, x->rank) + 1 != x->rank) {
-        return LEAT_AGAIN;
-    }
-    enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
-    if (status == LEAT_OK) {
-        status = cpu_plain_output(b, 0, &args[1].tensor);
-    }
-    if (status == LEAT_OK) {
-        status = cpu_add_kernel(b, greatest_places, args, 2, &step);
-    }
-    if (status == LEAT_OK) {
-        step->count = (size_t)x->dims[x->rank - 1];
-        step->outer = leat_value_elements(x) / step->count;
-    }
-    return status;
 }

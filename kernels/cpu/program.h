@@ -393,11 +393,11 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_attention(struct cpu_builder *b);
 /* RNN, GRU and LSTM with constant weights. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_recurrent(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_unary(struct cpu_builder *b);
-/* Between floats of 16 and of 32 bits, and whole numbers to f32. */
+/* Between floats of 16 and of 32 bits, whole numbers to f32, and f32 and whole numbers to such of 32 and 64 bits and to truths. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_cast(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_binary(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_total(struct cpu_builder *b);
-/* Add, Sub, Mul or Div of floats on a kernel of our own, whatever is spread. */
+/* Add, Sub, Mul, Div, PRelu, Max and Min of two, comparisons and logic on a kernel of our own, whatever is spread. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_broadcast(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_extreme(struct cpu_builder *b); /* Max and Min of two */
 LEAT_MUST_CHECK enum leat_status cpu_lower_where(struct cpu_builder *b);
@@ -407,9 +407,12 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_layer_norm(struct cpu_builder *b);
 bool cpu_layer_norm_runs_here(void);
 LEAT_MUST_CHECK enum leat_status cpu_add_layer_norm(struct cpu_builder *b, const struct cpu_arg *args, uint32_t arg_count,
                                                     size_t rows, size_t width);
-LEAT_MUST_CHECK enum leat_status cpu_lower_arg_max(struct cpu_builder *b);
-/* The greatest, the least, the sum or the mean of floats along any axes. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_arg_extreme(struct cpu_builder *b); /* ArgMax, ArgMin */
+LEAT_MUST_CHECK enum leat_status cpu_lower_top_k(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_cum_sum(struct cpu_builder *b);
+/* Floats along any axes. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_reduce(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_lp_normalization(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_view(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_concat(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_split(struct cpu_builder *b);
@@ -421,6 +424,9 @@ void cpu_join_look_ups(struct cpu_program *program);
 LEAT_MUST_CHECK enum leat_status cpu_look_up_together(const struct cpu_call *first);
 LEAT_MUST_CHECK enum leat_status cpu_lower_embedding_bag(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_slice(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_gather_elements(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_one_hot(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_trilu(struct cpu_builder *b);
 /* QuantizeLinear, DequantizeLinear. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_scale_tensor(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_dynamic_quantise(struct cpu_builder *b);

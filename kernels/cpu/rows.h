@@ -9,6 +9,7 @@
 #ifndef LEAT_KERNELS_CPU_ROWS_H
 #define LEAT_KERNELS_CPU_ROWS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define CPU_ROW_TERMS 64
@@ -17,8 +18,20 @@ float cpu_row_greatest_avx512(const float *x, size_t count); /* of none: -infini
 float cpu_row_greatest_avx2(const float *x, size_t count);
 float cpu_row_least_avx512(const float *x, size_t count); /* of none: infinity */
 float cpu_row_least_avx2(const float *x, size_t count);
+/* The place of the first that is greater (or less) than `bound`, which is a number, or is none; `count` where there is none. */
+size_t cpu_row_first_beyond_avx512(const float *x, size_t count, float bound, bool greatest);
+size_t cpu_row_first_beyond_avx2(const float *x, size_t count, float bound, bool greatest);
 double cpu_row_total_avx512(const float *x, size_t count);
 double cpu_row_total_avx2(const float *x, size_t count);
+double cpu_row_magnitudes_avx512(const float *x, size_t count); /* sum of |x| */
+double cpu_row_magnitudes_avx2(const float *x, size_t count);
+double cpu_row_squares_avx512(const float *x, size_t count); /* sum of x^2, which may be more or less than floats are */
+double cpu_row_squares_avx2(const float *x, size_t count);
+double cpu_row_exponentials_avx512(const float *x, size_t count, float less); /* sum of e^(x - less), for x <= less */
+double cpu_row_exponentials_avx2(const float *x, size_t count, float less);
+/* The same of columns side by side, one term of each every `stride` floats; added to totals[width]. */
+void cpu_add_exponentials_avx512(const float *x, size_t terms, size_t stride, size_t width, const float *less, double *totals);
+void cpu_add_exponentials_avx2(const float *x, size_t terms, size_t stride, size_t width, const float *less, double *totals);
 
 /* y = (x - mean) / sqrt(variance + epsilon) * scale + shift. */
 void cpu_normalise_plane_avx512(const float *x, size_t count, float epsilon, float scale, float shift, float *y);

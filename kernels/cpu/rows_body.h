@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/cpu/exponential.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/rows.h"
 
@@ -110,11 +111,73 @@ CPU_SIZED(cpu_row_least)(const float *x, size_t count)
     return extreme(x, count, false);
 }
 
+/* A bit for each lane that is beyond the bound, or no number. */
+CPU_INLINE uint64_t
+beyond_bound(cpu_floats x, cpu_floats bound, const bool greatest)
+{
+#if CPU_VECTOR_BITS == 512
+    return greatest ? _mm512_cmp_ps_mask(x, bound, _CMP_NLE_UQ) : _mm512_cmp_ps_mask(x, bound, _CMP_NGE_UQ);
+#else
+    const __m256 lanes_beyond = greatest ? _mm256_cmp_ps(x, bound, _CMP_NLE_UQ) : _mm256_cmp_ps(x, bound, _CMP_NGE_UQ);
+    return (uint64_t)_mm256_movemask_ps(lanes_beyond);
+#endif
+}
+
+CPU_INLINE size_t
+first_beyond(const float *x, size_t count, float bound, const bool greatest)
+{
+    const cpu_floats limit = CPU_V(set1)(bound);
+    size_t i = 0;
+
+    for (; i + RUN <= count; i += RUN) {
+        uint64_t found = 0;
+#pragma GCC unroll 4
+        for (size_t v = 0; v < 4; v++) {
+            found |= beyond_bound(CPU_V(loadu)(x + i + v * CPU_LANES), limit, greatest) << (v * CPU_LANES);
+        }
+        if (found != 0) {
+            return i + (size_t)__builtin_ctzll(found);
+        }
+    }
+    for (; i < count; i += CPU_LANES) {
+        const int64_t left = (int64_t)(count - i);
+        const uint64_t found = beyond_bound(cpu_first(left, cpu_load_first(x + i, left), limit), limit, greatest);
+        if (found != 0) {
+            return i + (size_t)__builtin_ctzll(found);
+        }
+    }
+    return count;
+}
+
+CPU_KERNEL size_t
+CPU_SIZED(cpu_row_first_beyond)(const float *x, size_t count, float bound, bool greatest)
+{
+    return greatest ? first_beyond(x, count, bound, true) : first_beyond(x, count, bound, false);
+}
+
 /* ---- Sums ------------------------------------------------------------------------------------------- */
 
-/* Of x[count] less `middle`, or of their squares, in floats. */
+enum terms { AS_THEY_ARE, MAGNITUDES, SQUARES, EXPONENTIALS };
+
+/* And one more term. */
+CPU_INLINE cpu_floats
+add_term(cpu_floats sum, cpu_floats d, const enum terms terms)
+{
+    switch (terms) {
+    case MAGNITUDES:
+        return CPU_V(add)(sum, cpu_abs(d));
+    case SQUARES:
+        return CPU_V(fmadd)(d, d, sum);
+    case EXPONENTIALS:
+        return CPU_V(add)(sum, cpu_exponential(d)); /* of what is far below the greatest it is too much, and nothing beside 1 */
+    default:
+        return CPU_V(add)(sum, d);
+    }
+}
+
+/* Of x[count] less `middle`, or of what is made of each, in floats. */
 CPU_INLINE float
-sum_run(const float *x, size_t count, float middle, const bool squares)
+sum_run(const float *x, size_t count, float middle, const enum terms terms)
 {
     const cpu_floats less = CPU_V(set1)(middle), none = CPU_V(setzero)();
     cpu_floats sums[4] = {none, none, none, none};
@@ -123,26 +186,25 @@ sum_run(const float *x, size_t count, float middle, const bool squares)
     for (; i + RUN <= count; i += RUN) {
 #pragma GCC unroll 4
         for (size_t v = 0; v < 4; v++) {
-            const cpu_floats d = CPU_V(sub)(CPU_V(loadu)(x + i + v * CPU_LANES), less);
-            sums[v] = squares ? CPU_V(fmadd)(d, d, sums[v]) : CPU_V(add)(sums[v], d);
+            sums[v] = add_term(sums[v], CPU_V(sub)(CPU_V(loadu)(x + i + v * CPU_LANES), less), terms);
         }
     }
     for (; i < count; i += CPU_LANES) {
         const int64_t left = (int64_t)(count - i);
-        const cpu_floats d = cpu_first(left, CPU_V(sub)(cpu_load_first(x + i, left), less), none);
-        sums[0] = squares ? CPU_V(fmadd)(d, d, sums[0]) : CPU_V(add)(sums[0], d);
+        const cpu_floats d = CPU_V(sub)(cpu_load_first(x + i, left), less);
+        sums[0] = cpu_first(left, add_term(sums[0], d, terms), sums[0]);
     }
     return cpu_sum(CPU_V(add)(CPU_V(add)(sums[0], sums[1]), CPU_V(add)(sums[2], sums[3])));
 }
 
 CPU_INLINE double
-total(const float *x, size_t count, float middle, const bool squares)
+total(const float *x, size_t count, float middle, const enum terms terms)
 {
     const size_t most = CPU_ROW_TERMS * RUN;
     double sum = 0;
 
     for (size_t i = 0; i < count; i += most) {
-        sum += (double)sum_run(x + i, count - i < most ? count - i : most, middle, squares);
+        sum += (double)sum_run(x + i, count - i < most ? count - i : most, middle, terms);
     }
     return sum;
 }
@@ -150,7 +212,47 @@ total(const float *x, size_t count, float middle, const bool squares)
 CPU_KERNEL double
 CPU_SIZED(cpu_row_total)(const float *x, size_t count)
 {
-    return total(x, count, 0, false);
+    return total(x, count, 0, AS_THEY_ARE);
+}
+
+CPU_KERNEL double
+CPU_SIZED(cpu_row_magnitudes)(const float *x, size_t count)
+{
+    return total(x, count, 0, MAGNITUDES);
+}
+
+CPU_KERNEL double
+CPU_SIZED(cpu_row_squares)(const float *x, size_t count)
+{
+    return total(x, count, 0, SQUARES);
+}
+
+CPU_KERNEL double
+CPU_SIZED(cpu_row_exponentials)(const float *x, size_t count, float less)
+{
+    return total(x, count, less, EXPONENTIALS);
+}
+
+CPU_KERNEL void
+CPU_SIZED(cpu_add_exponentials)(const float *x, size_t terms, size_t stride, size_t width, const float *less, double *totals)
+{
+    float each[CPU_LANES];
+
+    for (size_t c = 0; c < width; c += CPU_LANES) {
+        const int64_t left = (int64_t)(width - c);
+        const cpu_floats most = cpu_load_first(less + c, left);
+        for (size_t first = 0; first < terms; first += CPU_ROW_TERMS) {
+            const size_t end = terms - first < CPU_ROW_TERMS ? terms : first + CPU_ROW_TERMS;
+            cpu_floats sum = CPU_V(setzero)();
+            for (size_t t = first; t < end; t++) {
+                sum = add_term(sum, CPU_V(sub)(cpu_load_first(x + t * stride + c, left), most), EXPONENTIALS);
+            }
+            CPU_V(storeu)(each, sum);
+            for (size_t l = 0; l < CPU_LANES && c + l < width; l++) {
+                totals[c + l] += (double)each[l];
+            }
+        }
+    }
 }
 
 /* ---- Normalisation ---------------------------------------------------------------------------------- */
@@ -171,8 +273,8 @@ affine_of(double mean, double squares, double count, float epsilon, float scale,
 CPU_KERNEL void
 CPU_SIZED(cpu_normalise_plane)(const float *x, size_t count, float epsilon, float scale, float shift, float *y)
 {
-    const double mean = total(x, count, 0, false) / (double)count;
-    const struct affine to = affine_of(mean, total(x, count, (float)mean, true), (double)count, epsilon, scale, shift);
+    const double mean = total(x, count, 0, AS_THEY_ARE) / (double)count;
+    const struct affine to = affine_of(mean, total(x, count, (float)mean, SQUARES), (double)count, epsilon, scale, shift);
     const cpu_floats middle = CPU_V(set1)(to.middle), by = CPU_V(set1)(to.by), moved = CPU_V(set1)(to.shift);
 
     for (size_t i = 0; i < count; i += CPU_LANES) {

@@ -227,9 +227,9 @@ LEAT_REFERENCE_FUNCTION(gather_elements)
     return LEAT_OK;
 }
 
-/* *to = *from, or combined with it. */
+/* `count` elements from `to` on are those from `from` on, or combined with them. */
 static void
-place(const struct leat_eval *eval, uint32_t dtype, size_t to, size_t from)
+place(const struct leat_eval *eval, uint32_t dtype, size_t to, size_t from, size_t count)
 {
     const struct leat_attribute *reduction = leat_node_attribute(eval->node, "reduction");
     const size_t size = leat_dtype_bytes(dtype);
@@ -237,18 +237,21 @@ place(const struct leat_eval *eval, uint32_t dtype, size_t to, size_t from)
     const unsigned char *updates = leat_eval_in(eval, 2);
 
     if (reduction == NULL || strcmp(reduction->s, "none") == 0 || reduction->s[0] == '\0') {
-        memcpy(out + to * size, updates + from * size, size);
+        memcpy(out + to * size, updates + from * size, count * size);
         return;
     }
     const bool add = strcmp(reduction->s, "add") == 0, max = strcmp(reduction->s, "max") == 0;
-    const struct leat_number a = leat_number_read(dtype, out, to);
-    const struct leat_number b = leat_number_read(dtype, updates, from);
-    if (max || strcmp(reduction->s, "min") == 0) {
-        leat_number_write(dtype, out, to, leat_number_beyond(&b, &a, max) ? &b : &a);
-    } else if (a.is_float) {
-        leat_element_set_real(dtype, out, to, add ? a.real + b.real : a.real * b.real);
-    } else {
-        leat_element_set_int(dtype, out, to, (int64_t)(add ? a.bits + b.bits : a.bits * b.bits));
+    const bool extreme = max || strcmp(reduction->s, "min") == 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct leat_number a = leat_number_read(dtype, out, to + i);
+        const struct leat_number b = leat_number_read(dtype, updates, from + i);
+        if (extreme) {
+            leat_number_write(dtype, out, to + i, leat_number_beyond(&b, &a, max) ? &b : &a);
+        } else if (a.is_float) {
+            leat_element_set_real(dtype, out, to + i, add ? a.real + b.real : a.real * b.real);
+        } else {
+            leat_element_set_int(dtype, out, to + i, (int64_t)(add ? a.bits + b.bits : a.bits * b.bits));
+        }
     }
 }
 
@@ -265,7 +268,7 @@ LEAT_REFERENCE_FUNCTION(scatter_elements)
         if (status != LEAT_OK) {
             return status;
         }
-        place(eval, x->dtype, to, i);
+        place(eval, x->dtype, to, i, 1);
     }
     return LEAT_OK;
 }
@@ -329,9 +332,7 @@ LEAT_REFERENCE_FUNCTION(scatter_nd)
         if (status != LEAT_OK) {
             return status;
         }
-        for (size_t k = 0; k < elements; k++) {
-            place(eval, x->dtype, offset + k, i * elements + k);
-        }
+        place(eval, x->dtype, offset, i * elements, elements);
     }
     return LEAT_OK;
 }

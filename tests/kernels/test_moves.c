@@ -557,6 +557,32 @@ test_concat_layouts(struct leat_team *team)
     return steps;
 }
 
+/* Logic of what a client calls truths: every byte but 0 is true. */
+static void
+test_truths(struct leat_team *team, uint32_t round)
+{
+    static const char *const ops[] = {"And", "Or", "Xor", "Equal"};
+    const int64_t rows = between(1, 9), width = between(1, 90);
+    uint8_t p[9 * 90], q[90];
+    struct builder b;
+
+    for (size_t i = 0; i < LEAT_COUNT_OF(p); i++) {
+        p[i] = (uint8_t)(between(0, 1) != 0 ? between(0, 255) : 0);
+        q[i % LEAT_COUNT_OF(q)] = (uint8_t)(between(0, 1) != 0 ? between(0, 255) : 0);
+    }
+    builder_init(&b, 13);
+    (void)builder_input(&b, "p", ONNX_BOOL, DIMS(rows, width));
+    (void)builder_input(&b, "q", ONNX_BOOL, DIMS(1, width));
+    (void)builder_node(&b, ops[round % LEAT_COUNT_OF(ops)], "p q", "truth");
+    (void)builder_int(&b, builder_node(&b, "Cast", "truth", "y"), "to", ONNX_F32);
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    expect_same(graph, graph, team, (const void *const[]){p, q}, 0, false);
+    expect_no_plain_loops(graph);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
 int
 main(void)
 {
@@ -583,6 +609,7 @@ main(void)
         test_look_up(team, false);
         test_look_ups(team);
         test_total(team);
+        test_truths(team, (uint32_t)round);
     }
     EXPECT(apart || !likes_channels_last()); /* inputs in layouts that differ were put together */
     leat_team_destroy(team);
