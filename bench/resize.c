@@ -90,7 +90,7 @@ start_daemon(void)
                    "models: [{name: net, path: %s/net.onnx, items_max: 1}]\n",
                    run.socket_path, run.folder, own[0].value != NULL ? own[0].value : "auto",
                    /* who asks for sizes counts as a client that spins, and does not */
-                   sysconf(_SC_NPROCESSORS_ONLN) < 3 ? "own_core: false" : "spin: 50us", run.folder);
+                   run.options->cpu_count < 3 ? "own_core: false" : "spin: 50us", run.folder);
     write_file("leat.yaml", config, strlen(config));
     (void)snprintf(config, sizeof(config), "%s/leat.yaml", run.folder);
     run.daemon = bench_fork();

@@ -37,7 +37,7 @@ print_placement(const struct leat_placement *placement, FILE *out)
     char text[256];
 
     if (placement->dispatcher_cpu == LEAT_ANYWHERE) {
-        (void)fprintf(out, "dispatcher  no core of its own, never spins\n");
+        (void)fprintf(out, "dispatcher  no core of its own\n");
     } else {
         (void)fprintf(out, "dispatcher  CPU %u%s\n", placement->dispatcher_cpu,
                       placement->may_spin ? ", spins before it sleeps" : ", never spins");
@@ -128,7 +128,8 @@ placement_json(const struct leat_placement *placement)
                                (int)worker->shared));
     }
     return json_pack("{s:o, s:o, s:o, s:I, s:b}", "dispatcher_cpu",
-                     placement->dispatcher_cpu == LEAT_ANYWHERE ? json_null() : json_integer(placement->dispatcher_cpu), "workers", workers, "client_cpus",
+                     placement->dispatcher_cpu == LEAT_ANYWHERE ? json_null() : json_integer(placement->dispatcher_cpu),
+                     "workers", workers, "client_cpus",
                      numbers_json(placement->client_cpus, placement->client_cpu_count), "worker_cores",
                      (json_int_t)placement->worker_cores, "may_spin", (int)placement->may_spin);
 }

@@ -44,7 +44,8 @@ cpu_depthwise_whole_pack(const struct cpu_fours *conv, const float *weights, con
         const int64_t place = c % CHANNELS, lane = place / (2 * HALF) * HALF + place % HALF;
         int16_t *to = ret_packed + c / CHANNELS * pairs_of(conv) * PAIR + place / HALF % 2 * CHANNELS + 2 * lane;
         for (int64_t t = 0; t < 2 * pairs_of(conv); t++) {
-            to[t / 2 * PAIR + t % 2] = t < taps ? (int16_t)nearbyintf(weights[c * taps + t] * factors[c]) : 0;
+            const float stored = t < taps ? nearbyintf(weights[c * taps + t] * factors[c]) : 0;
+            to[t / 2 * PAIR + t % 2] = (int16_t)fmaxf(-CPU_DEPTHWISE_WHOLE_MOST, fminf(CPU_DEPTHWISE_WHOLE_MOST, stored)); /* NaN, too */
         }
     }
 }
@@ -64,7 +65,12 @@ struct pixels {
     int count;
 };
 
-/* Sums of 32 bits of `vectors` times eight channels, `offset` behind the rows. Vectors are a constant, two or four; taps where they are few. */
+_Static_assert((int64_t)CPU_FOURS_TAPS_MAX * 255 * CPU_DEPTHWISE_WHOLE_MOST <= INT32_MAX, "sums fit 32 bits");
+
+/*
+ * Sums of 32 bits of `vectors` times eight channels, `offset` behind the rows. Vectors are a constant, two or four; taps where they
+ * are few.
+ */
 CPU_INLINE void
 sum_window(const struct pixels *pixels, int64_t offset, const int16_t *weights, int64_t block, const int vectors, const int64_t taps,
            const bool is_signed, __m256i *ret_sums)

@@ -3,7 +3,7 @@
  * kernels/cpu/depthwise_whole.h - convolutions of each channel with a window of its own, of 8-bit whole numbers, with AVX2.
  *
  * Role       oneDNN's kernels cap sums of two products at 16 bits, so weights would have 7. Here both sides are widened to 16 bits, of
- *            which an instruction adds pairs of products in 32; and a smooth activation takes two thirds of the time.
+ *            which an instruction adds pairs of products in 32.
  * Shapes     As kernels/cpu/fours.h, with as many outputs as inputs, a multiple of CPU_DEPTHWISE_WHOLE_CHANNELS, and without addend.
  * Weights    s16, of 14 bits, in an order of their own: for sixteen channels at a time pairs of pixels of the window.
  * Numerics   As kernels/cpu/fours.h; sums begin with 0.

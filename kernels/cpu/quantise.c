@@ -415,7 +415,9 @@ find_steps(struct cpu_builder *b, const struct cpu_quantised *q, bool whole, str
     steps->source = stored_as(b, node->inputs[0]);
     steps->has_bias = q->bias != NULL || (steps->source.zero != 0 && !q->padded);
     const bool own = steps->fours || steps->channels;
-    const float most = steps->channels ? CPU_DEPTHWISE_WHOLE_MOST : own ? S8_MOST : cpu_weights_most(q->source_as.ndims == 0, steps->source.type);
+    const float most = steps->channels ? CPU_DEPTHWISE_WHOLE_MOST
+                       : own           ? S8_MOST
+                                       : cpu_weights_most(q->source_as.ndims == 0, steps->source.type);
     if (most == 0) {
         return LEAT_AGAIN;
     }

@@ -136,12 +136,12 @@ is_wanted(const struct layer *l, int64_t row, int64_t o, double got)
         const int64_t y = line % c->out_height * c->stride_down - c->pad_top + t / c->kernel_across;
         const int64_t x = row % c->out_width * c->stride_across - c->pad_left + t % c->kernel_across;
         const bool inside = y >= 0 && y < c->height && x >= 0 && x < c->width;
-        for (int64_t i = 0; i < c->inputs; i++) {
+        const int64_t first = l->weights != NULL ? 0 : o, end = l->weights != NULL ? c->inputs : o + 1;
+        for (int64_t i = first; i < end; i++) {
             const int64_t at = ((item * c->height + y) * c->width + x) * c->inputs + i;
             const int64_t one = inside ? (int64_t)number_at(source_type, l->source, at) : (int64_t)number_at(source_type, &c->rest, 0);
             const int64_t weight = l->weights != NULL ? l->weights[(o * taps_of(c) + t) * c->inputs + i]
-                                   : i == o           ? (int64_t)l->windows[o * taps_of(c) + t]
-                                                      : 0;
+                                                      : (int64_t)l->windows[o * taps_of(c) + t];
             sum += one * weight;
         }
     }
@@ -230,6 +230,17 @@ test_channels(void)
     struct cpu_fours *c = &l.conv;
 
     c->inputs = c->outputs = CPU_DEPTHWISE_WHOLE_CHANNELS * random_of(1, 5);
+    if (random_of(0, 39) == 0) { /* as large as may be */
+        c->inputs = c->outputs = CPU_FOURS_PADDED_MAX;
+        c->items = 1;
+        c->kernel_down = c->kernel_across = 7;
+        c->pad_top = c->pad_left = random_of(0, 3);
+        c->out_height = (c->height + c->pad_top - 1) / c->stride_down + 1;
+        c->out_width = (c->width + c->pad_left - 1) / c->stride_across + 1;
+    } else if (coin()) { /* some windows next to each other */
+        c->width = random_of(10, 40);
+        c->out_width = (c->width + c->pad_left - 1) / c->stride_across + 1;
+    }
     const int64_t taps = taps_of(c), rows = c->items * c->out_height * c->out_width;
     const int64_t most = SUM_MOST / (255 * taps) < CPU_DEPTHWISE_WHOLE_MOST ? SUM_MOST / (255 * taps) : CPU_DEPTHWISE_WHOLE_MOST;
     l.source = random_bytes(c->items * c->height * c->width * c->inputs, random_of(0, 3) == 0);

@@ -36,20 +36,23 @@ now(void)
 
 /* ---- Cores and their owner ------------------------------------------------------------------------------ */
 
-/* An instance serves once it has cores and has started; who is nobody's is for all, until it has no cores. */
+/* As the daemon: an instance serves once it has cores and has started; who is to have none serves nobody. */
 static void
 dedicate(void)
 {
     struct leat_dedication wanted = {.answered = false};
+    bool any = false;
 
     for (uint32_t w = 0; w < options.worker_count; w++) {
         const struct leat_scale_worker *worker = &scaled.workers[w];
-        wanted.owners[w] = worker->application == LEAT_SCALE_NOBODY ? LEAT_WORKER_FOR_ALL
-                           : worker->starting || worker->has == 0
-                               ? LEAT_WORKER_FOR_NOBODY
+        const bool serves = worker->cores > 0 && worker->has > 0 && !worker->starting;
+        wanted.owners[w] = !serves                                  ? LEAT_WORKER_FOR_NOBODY
+                           : worker->application == LEAT_SCALE_NOBODY
+                               ? LEAT_WORKER_FOR_ALL
                                : options.stages[worker->application].application;
+        any = any || serves;
     }
-    if (memcmp(&wanted, &dedication, sizeof(wanted)) != 0) {
+    if (any && memcmp(&wanted, &dedication, sizeof(wanted)) != 0) {
         dedicating = true;
         dedication = wanted;
         options.command(
@@ -173,7 +176,7 @@ look_at(uint32_t s, struct leat_profile_copy *copy)
         stage->ready += scaled.workers[w].application == s && !scaled.workers[w].starting;
         stage->starting += scaled.workers[w].application == s && scaled.workers[w].starting;
     }
-    at_once = (uint64_t)(stage->ready + stage->starting) * order->batch;
+    at_once = (uint64_t)stage->ready * order->batch;
     *copy = (struct leat_profile_copy){.application = options.stages[s].application,
                                        .jump_items = 2 * (at_once > 0 ? at_once : 1)};
     options.command(&(struct leat_command){.kind = LEAT_COMMAND_COPY_PROFILES, .profiles = copy});
@@ -266,8 +269,8 @@ look(void)
     }
     learn(copies);
     leat_scaler_decide(&asked, &box, &state, applications, 1, memory);
-    scaled.core_looks += scaled.cores;
-    scaled.looks++;
+    scaled.core_looks += early ? 0 : scaled.cores;
+    scaled.looks += !early;
     carry_out();
     settle();
 }

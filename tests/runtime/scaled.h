@@ -5,7 +5,8 @@
  * Scaler, plan of workers and feedback are the daemon's. What its keeper and the owner of cores do around them is here without
  * threads, on the caller's clock, for one application or one pipeline whose stages follow one another: a look at the load in its time,
  * and before where the dispatcher says that it jumped; who is to have fewer cores is told at once, who is to have more once these are
- * free. Workers start awake, of one core, for everybody. One at a time.
+ * free. Here deciding and changing take no time, a change under way is not replaced by another, and no offline work keeps who is
+ * nobody's awake. Workers start awake, of one core, for everybody. One at a time.
  */
 #ifndef LEAT_TESTS_SCALED_H
 #define LEAT_TESTS_SCALED_H
@@ -41,7 +42,7 @@ extern struct scaled {
         workers[SCALED_WORKERS_MAX]; /* as they are to be; `has`: cores that are theirs */
     struct leat_shortfall shortfall;
     uint32_t cores;      /* that workers are to have */
-    uint64_t core_looks; /* and had, over all looks */
+    uint64_t core_looks; /* and had, over all looks in their time */
     uint32_t looks, changes;
 } scaled;
 
