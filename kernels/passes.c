@@ -65,6 +65,9 @@ run_passes(struct leat_graph *graph, uint64_t mask, bool inside)
         const struct leat_node *node = &graph->nodes[n];
         /* In bodies of loops sizes may be the first iteration's alone. */
         for (uint32_t a = 0; a < node->attribute_count && node->op->kind == LEAT_OP_IF; a++) {
+            if (!leat_node_runs(graph, node, &node->attributes[a])) {
+                continue; /* what it has need not even fit */
+            }
             const enum leat_status status = run_passes(node->attributes[a].graph, mask, true); /* as deep as the file nests them */
             if (status != LEAT_OK) {
                 return leat_node_failed(node, status);

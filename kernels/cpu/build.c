@@ -1399,6 +1399,8 @@ make_outputs(struct cpu_builder *b)
 {
     struct cpu_program *program = b->program;
 
+    _Static_assert(LEAT_NODE_OUTPUTS_MAX <= LEAT_TENSORS_MAX, "what a branch yields its If has");
+    LEAT_ASSERT(b->graph->output_count <= LEAT_TENSORS_MAX);
     b->node = NULL;
     for (uint32_t o = 0; o < b->graph->output_count; o++) {
         const enum leat_status status = cpu_plain(b, b->graph->outputs[o], &program->outputs[o]);

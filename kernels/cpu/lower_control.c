@@ -63,7 +63,11 @@ cpu_lower_if(struct cpu_builder *b)
     struct cpu_branch branches[2] = {{NULL, 0, 0}, {NULL, 0, 0}};
     size_t scratch_bytes = 0;
     uint32_t arg_count = 0;
+    bool condition;
 
+    if (leat_if_condition(b->graph, node, &condition)) { /* too large to be unrolled; the other branch need not even fit */
+        return LEAT_AGAIN;
+    }
     for (int i = 0; i < 2; i++) {
         if (stays_whole(leat_node_graph(node, names[i], &branches[i].first_input))) {
             return LEAT_AGAIN;

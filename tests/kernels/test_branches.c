@@ -2,7 +2,8 @@
 /*
  * Goal     Branches of an If that payload decides are run by backend cpu as programs of its own: nested, with what they read of
  *          the graphs around left as it is, wherever a run's scratch lies, by teams, before and after the passes; but those with
- *          loops inside, whose iterations are counted together, are left to the reference functions.
+ *          loops inside, whose iterations are counted together, are left to the reference functions. So is an If that constants decide
+ *          and that is too large to be unrolled: of the branch that never runs nobody makes anything.
  * Method   Against backend reference and the graph as it was imported, for all conditions, in turns.
  */
 #include <math.h>
@@ -371,6 +372,64 @@ test_loops_inside(void)
     builder_fini(&bodies[1]);
 }
 
+/* y = true ? x k : bad, behind more nodes than may be unrolled; bad has more outputs than an If may have, and its Conv does not fit. */
+static void
+test_decided_too_large(void)
+{
+    enum { COUNT = 33000, YIELDED = 100 };
+    static Onnx__NodeProto *nodes[COUNT + 1];
+    const uint8_t yes_always = 1;
+    char in[16] = "x", out[16], name[16];
+    struct builder b, yes, no;
+    struct loaded loaded;
+
+    builder_init(&yes, 13);
+    (void)builder_constant(&yes, "k", ONNX_F32, (const float[]){4}, DIMS(1));
+    (void)builder_node(&yes, "Mul", "h k", "t");
+    builder_output(&yes, "t");
+    builder_init(&no, 13);
+    (void)builder_constant(&no, "one", ONNX_F32, (const float[]){1}, DIMS(1));
+    (void)builder_node(&no, "Add", "one one", "two"); /* a pass would fold it, and infer all again */
+    (void)builder_node(&no, "Conv", "h two", "u");
+    builder_output(&no, "u");
+    for (int o = 1; o < YIELDED; o++) {
+        (void)snprintf(name, sizeof(name), "c%d", o);
+        (void)builder_constant(&no, name, ONNX_F32, (const float[]){1}, DIMS(1));
+        builder_output(&no, name);
+    }
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(2));
+    (void)builder_constant(&b, "true", ONNX_BOOL, &yes_always, NULL, 0);
+    for (int n = 0; n < COUNT; n++, b.graph.n_node = 0) {
+        (void)snprintf(out, sizeof(out), n == COUNT - 1 ? "h" : "n%d", n);
+        nodes[n] = builder_node(&b, "Neg", in, out);
+        (void)strcpy(in, out);
+    }
+    nodes[COUNT] = builder_node(&b, "If", "true", "y");
+    builder_graph(&b, nodes[COUNT], "then_branch", &yes);
+    builder_graph(&b, nodes[COUNT], "else_branch", &no);
+    builder_output(&b, "y");
+    b.graph.node = nodes;
+    b.graph.n_node = COUNT + 1;
+    struct leat_graph *graph = import_graph(&b);
+    EXPECT(graph->node_count == COUNT + 1);
+    for (int form = 0; form < 2; form++) { /* as it was imported, and after the passes */
+        const enum leat_status status = form == 0 ? LEAT_OK : leat_graph_optimise(graph, UINT64_MAX);
+        if (status != LEAT_OK) {
+            (void)fprintf(stderr, "%s\n", leat_error_text());
+        }
+        EXPECT(status == LEAT_OK && count_plain_loops(graph, LEAT_OP_IF) == 1);
+        load(cpu, graph, &loaded);
+        float y[2];
+        EXPECT(run(&loaded, (const void *[]){(const float[]){1, -2}}, (void *[]){y}) == LEAT_OK && y[0] == 4 && y[1] == -8);
+        unload(&loaded);
+    }
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+    builder_fini(&yes);
+    builder_fini(&no);
+}
+
 int
 main(void)
 {
@@ -383,5 +442,6 @@ main(void)
     test_decided_by_batch();
     test_many_captures();
     test_loops_inside();
+    test_decided_too_large();
     return 0;
 }
