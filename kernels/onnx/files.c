@@ -86,6 +86,17 @@ visit_graph(struct list *list, const Onnx__GraphProto *graph)
     return status == LEAT_OK ? visit_nodes(list, graph->node, graph->n_node) : status;
 }
 
+static enum leat_status
+visit_function(struct list *list, const Onnx__FunctionProto *function)
+{
+    enum leat_status status = LEAT_OK;
+
+    for (size_t a = 0; a < function->n_attribute_proto && status == LEAT_OK; a++) {
+        status = visit_attribute(list, function->attribute_proto[a]);
+    }
+    return status == LEAT_OK ? visit_nodes(list, function->node, function->n_node) : status;
+}
+
 enum leat_status
 leat_onnx_open_files(const void *bytes, size_t byte_count, int folder_fd, struct leat_onnx_file *ret_files, uint32_t *ret_count)
 {
@@ -100,7 +111,7 @@ leat_onnx_open_files(const void *bytes, size_t byte_count, int folder_fd, struct
     const Onnx__GraphProto *graph = status == LEAT_OK ? model->graph : NULL;
     status = graph != NULL ? visit_graph(&list, graph) : LEAT_OK; /* whoever imports it says what is wrong */
     for (size_t f = 0; graph != NULL && f < model->n_functions && status == LEAT_OK; f++) {
-        status = visit_nodes(&list, model->functions[f]->node, model->functions[f]->n_node);
+        status = visit_function(&list, model->functions[f]);
     }
     leat_onnx_free(message);
     if (status != LEAT_OK) {

@@ -417,7 +417,14 @@ test_open_files(void)
     EXPECT(strcmp(files[0].name, "sub/weights") == 0 && strcmp(files[1].name, "weights") == 0);
     leat_onnx_close_files(files, count);
     b.graph.n_node--;
-    (void)builder_function(&b, "unused", "", "c", &inner);
+    Onnx__FunctionProto *function = builder_function(&b, "unused", "", "c", &inner);
+    bytes = builder_pack(&b, &size);
+    EXPECT(leat_onnx_open_files(bytes, size, folder_fd, files, &count) == LEAT_OK && count == 2);
+    leat_onnx_close_files(files, count);
+    function->n_node = 0; /* a default of an attribute */
+    builder_default(&b, function, "value", 0);
+    function->attribute_proto[0]->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR;
+    function->attribute_proto[0]->t = value->t;
     bytes = builder_pack(&b, &size);
     EXPECT(leat_onnx_open_files(bytes, size, folder_fd, files, &count) == LEAT_OK && count == 2);
     leat_onnx_close_files(files, count);
