@@ -94,11 +94,25 @@ tell_range(uint32_t dtype, char *text, size_t bytes)
     (void)snprintf(text, bytes, "%" PRId64 " to %" PRId64, is_signed ? -most - 1 : 0, most);
 }
 
+/* 16000.0 is a whole number, too, up to where a double has all of them. */
+static struct leat_constant_input
+as_whole(const struct leat_constant_input *given)
+{
+    struct leat_constant_input whole = *given;
+
+    if (!given->is_whole && fabs(given->real) <= 0x1p53 && given->real == trunc(given->real)) {
+        whole.is_whole = true;
+        whole.whole = (int64_t)given->real;
+    }
+    return whole;
+}
+
 /* As an element of that type, which is to have it: floats round it. */
 static enum leat_status
-make_element(const struct leat_value *value, const struct leat_constant_input *given, void *ret_element)
+make_element(const struct leat_value *value, const struct leat_constant_input *number_given, void *ret_element)
 {
     const bool is_float = leat_dtype_is_float(value->dtype);
+    const struct leat_constant_input whole = as_whole(number_given), *given = is_float ? number_given : &whole;
     const struct leat_number number = {.is_float = !given->is_whole,
                                        .is_negative = given->is_whole && given->whole < 0,
                                        .real = given->real,

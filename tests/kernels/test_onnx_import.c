@@ -607,7 +607,7 @@ test_constant_of_types(void)
 {
     static const float half = 0.5f;
     static const uint16_t f16 = 0x3e00, bf16 = 0xbfc0;
-    static const int64_t least = INT64_MIN, whole = 9007199254740993;
+    static const int64_t least = INT64_MIN, whole = 9007199254740993, rate = -16000, exact = INT64_C(1) << 53;
     static const uint64_t most = INT64_MAX;
     static const uint8_t byte = 255, one = 1;
     static const struct {
@@ -619,6 +619,8 @@ test_constant_of_types(void)
         {TYPE_F32, {"z", false, 0, 0.5}, &half, sizeof(half)},       {TYPE_F16, {"z", false, 0, 1.5}, &f16, sizeof(f16)},
         {TYPE_BF16, {"z", false, 0, -1.5}, &bf16, sizeof(bf16)},     {TYPE_I64, {"z", true, INT64_MIN, 0}, &least, sizeof(least)},
         {TYPE_I64, {"z", true, 9007199254740993, 0}, &whole, sizeof(whole)},
+        {TYPE_I64, {"z", false, 0, -16000.0}, &rate, sizeof(rate)},  {TYPE_I64, {"z", false, 0, 0x1p53}, &exact, sizeof(exact)},
+        {TYPE_BOOL, {"z", false, 0, 1}, &one, sizeof(one)},
         {TYPE_U64, {"z", true, INT64_MAX, 0}, &most, sizeof(most)},  {TYPE_U8, {"z", true, 255, 0}, &byte, sizeof(byte)},
         {TYPE_BOOL, {"z", true, 1, 0}, &one, sizeof(one)},
     };
@@ -650,7 +652,8 @@ test_constant_mistakes(void)
         {TYPE_F32, 3, {"y", true, 1, 0}, "no input is called 'y'"}, /* what a node makes */
         {TYPE_F32, 3, {"scale", true, 1, 0}, "'scale' is constant in the file already"},
         {TYPE_I64, 3, {"z", false, 0, 0.5}, "input 'z' is of type i64, which has whole numbers from -9223372036854775808 to 9223372036854775807, and not 0.5"},
-        {TYPE_I64, 3, {"z", false, 0, 2}, "and not 2"},
+        {TYPE_I64, 3, {"z", false, 0, 9007199254740994.0}, "and not 9.0072e+15"}, /* which a double is not sure of */
+        {TYPE_U8, 3, {"z", false, 0, 256}, "0 to 255, and not 256"},
         {TYPE_U8, 3, {"z", true, 256, 0}, "input 'z' is of type u8, which has whole numbers from 0 to 255, and not 256"},
         {TYPE_U8, 3, {"z", true, -1, 0}, "0 to 255, and not -1"},
         {TYPE_U64, 3, {"z", true, -1, 0}, "0 to 9223372036854775807, and not -1"},
