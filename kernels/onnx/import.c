@@ -115,16 +115,25 @@ has_value(const struct importer *importer, const char *name)
     return has;
 }
 
+enum { SYMBOL_BYTES = 96 };
+
+/* What the file calls a free dimension, else INPUT.AXIS. */
+static const char *
+symbol_name(const char *given, const char *input, size_t axis, char number[SYMBOL_BYTES])
+{
+    (void)snprintf(number, SYMBOL_BYTES, "%.64s.%zu", input, axis);
+    return given[0] != '\0' ? given : number;
+}
+
 /* A free dimension of input `input`: the batch or a symbol. Unless the batch is named, the first of an input is it. */
 static enum leat_status
 find_symbol(const struct importer *importer, const char *given, const char *input, size_t axis,
             int64_t *ret_dim)
 {
     struct leat_graph *graph = importer->graph;
-    char number[96];
+    char number[SYMBOL_BYTES];
 
-    (void)snprintf(number, sizeof(number), "%.64s.%zu", input, axis);
-    const char *name = leat_graph_text(graph, given[0] != '\0' ? given : number);
+    const char *name = leat_graph_text(graph, symbol_name(given, input, axis, number));
     if (name == NULL) {
         return leat_graph_shortage(graph);
     }
@@ -207,11 +216,12 @@ add_input(struct importer *importer, struct entry *entry, const Onnx__TypeProto 
                                                dims, &entry->value);
 }
 
-/* What the file calls the batch: the first input with a free first dimension says so. */
+/* What the file calls the batch: the first input whose first dimension is free, and given no value, says so. */
 static const char *
 find_batch(const struct importer *importer)
 {
     const struct entry *entries = leat_onnx_input_entries(importer);
+    char number[SYMBOL_BYTES];
 
     for (size_t i = 0; i < importer->proto->n_input; i++) {
         const Onnx__TypeProto *type = importer->proto->input[i]->type;
@@ -219,7 +229,7 @@ find_batch(const struct importer *importer)
             type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && type->tensor_type != NULL &&
             type->tensor_type->shape != NULL && type->tensor_type->shape->n_dim > 0) {
             const char *name = free_name(type->tensor_type->shape->dim[0]);
-            if (name != NULL) {
+            if (name != NULL && !has_value(importer, symbol_name(name, entries[i].name, 0, number))) {
                 return name;
             }
         }

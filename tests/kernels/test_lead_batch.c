@@ -274,6 +274,47 @@ test_given_batch(void)
     }
 }
 
+/* A dimension that has a value does not say what the batch is called, as those of inputs that are constant have: the next one does. */
+static void
+test_batch_behind_given(void)
+{
+    static const struct leat_dim_value given[2] = {{.name = "k", .value = 1}, {.name = "sr.0", .value = 1}};
+    static const struct leat_constant_input rate = {.name = "sr", .is_whole = true, .whole = 16000};
+
+    for (int form = 0; form < 4; form++) { /* constant or not, by a name or by its place */
+        struct leat_onnx_source source = {
+            .folder_fd = -1, .dims = &given[form % 2], .dim_count = 1, .constants = &rate, .constant_count = form < 2};
+        struct leat_graph *graph = NULL;
+        struct builder b;
+        builder_init(&b, 13);
+        Onnx__TensorShapeProto__Dimension *dim = builder_input(&b, "sr", 7, DIMS(-2))->type->tensor_type->shape->dim[0];
+        if (form % 2 == 0) {
+            dim->dim_param = strcpy(builder_alloc(&b, 2), "k");
+        } else {
+            dim->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE__NOT_SET;
+        }
+        (void)builder_input(&b, "x", 1, DIMS(-1, 512));
+        (void)builder_input(&b, "state", 1, DIMS(2, -1, 128));
+        (void)builder_node(&b, "Neg", "x", "y");
+        (void)builder_node(&b, "Neg", "state", "next");
+        (void)builder_node(&b, "Neg", "sr", "z");
+        builder_output(&b, "y");
+        builder_output(&b, "next");
+        builder_output(&b, "z");
+        source.bytes = builder_pack(&b, &source.byte_count);
+        const enum leat_status status = leat_onnx_import_from(&source, &graph);
+        builder_fini(&b);
+        if (status != LEAT_OK) {
+            (void)fprintf(stderr, "form %d: %s\n", form, leat_error_text());
+        }
+        EXPECT(status == LEAT_OK && graph->input_count == (form < 2 ? 2 : 3));
+        const struct leat_value *x = &graph->values[graph->inputs[graph->input_count - 2]];
+        const struct leat_value *state = &graph->values[graph->inputs[graph->input_count - 1]];
+        EXPECT(x->dims[0] == LEAT_DIM_BATCH && state->dims[1] == LEAT_DIM_BATCH && state->dims[0] == 2);
+        leat_graph_destroy(graph);
+    }
+}
+
 int
 main(void)
 {
@@ -289,5 +330,6 @@ main(void)
     test_lengths();
     test_names();
     test_given_batch();
+    test_batch_behind_given();
     return 0;
 }
