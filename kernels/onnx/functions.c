@@ -50,7 +50,10 @@ weigh(Onnx__NodeProto *const *nodes, size_t count)
         weight += UINT64_C(1) + nodes[n]->n_input + nodes[n]->n_output + nodes[n]->n_attribute;
         for (size_t a = 0; a < nodes[n]->n_attribute; a++) {
             const Onnx__GraphProto *graph = nodes[n]->attribute[a]->g;
-            weight += graph != NULL ? weigh(graph->node, graph->n_node) : 0;
+            if (graph != NULL) {
+                weight += weigh(graph->node, graph->n_node) + graph->n_initializer + graph->n_sparse_initializer +
+                          graph->n_input + graph->n_output;
+            }
         }
     }
     return weight;
@@ -239,7 +242,8 @@ bound(struct importer *importer, const struct call *call, uint64_t weight)
     }
     importer->functions->weight += weight;
     if (importer->functions->weight > LEAT_ONNX_WEIGHT_MAX) {
-        return LEAT_FAIL(LEAT_ERR_LIMIT, "nodes of functions have more than %u inputs, outputs and attributes in all calls",
+        return LEAT_FAIL(LEAT_ERR_LIMIT,
+                         "nodes of functions have more than %u inputs, outputs, attributes and initialisers in all calls",
                          LEAT_ONNX_WEIGHT_MAX);
     }
     return LEAT_OK;
@@ -324,9 +328,14 @@ find_operands(struct importer *importer, const Onnx__NodeProto *node, const stru
             status = leat_onnx_resolve(importer, name, &body->given[i]);
         }
     }
-    for (size_t o = 0; o < node->n_output; o++) {
+    for (size_t o = 0; o < node->n_output && status == LEAT_OK; o++) {
         const char *name = leat_onnx_text(node->output[o]);
-        body->outputs[o] = name[0] != '\0' ? leat_onnx_find(importer, name) : NULL;
+        struct entry *output = name[0] != '\0' ? leat_onnx_find(importer, name) : NULL;
+        if (output != NULL) {
+            output->shown = leat_onnx_value_name(importer, output);
+            status = output->shown == NULL ? leat_graph_shortage(importer->graph) : LEAT_OK;
+        }
+        body->outputs[o] = output;
     }
     return status;
 }
@@ -349,7 +358,7 @@ find_output(struct importer *importer, const Onnx__NodeProto *node, const char *
     if (entry->shown != NULL) {
         return LEAT_FAIL(LEAT_ERR_PROTO, "output '%.64s' is there twice", name);
     }
-    entry->shown = leat_onnx_shown(output);
+    entry->shown = output->shown;
     return LEAT_OK;
 }
 

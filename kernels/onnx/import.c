@@ -55,6 +55,33 @@ name_reader(const struct importer *importer, const char *name, enum leat_status 
     return status;
 }
 
+enum { PATH_BYTES = 512 }; /* at most: a name may be a file long, and of thousands of calls */
+
+const char *
+leat_onnx_path(const struct importer *importer, const char *name)
+{
+    const struct call *call = leat_onnx_call_around(importer);
+    char path[PATH_BYTES + 2];
+
+    if (call == NULL) {
+        return leat_graph_text(importer->graph, name);
+    }
+    if (snprintf(path, sizeof(path), "%s/%s", call->name, name) > PATH_BYTES) {
+        size_t bytes = PATH_BYTES;
+        while ((path[bytes] & 0xc0) == 0x80) { /* no part of a character; call->name has none */
+            bytes--;
+        }
+        path[bytes] = '\0';
+    }
+    return leat_graph_text(importer->graph, path);
+}
+
+const char *
+leat_onnx_value_name(const struct importer *importer, const struct entry *entry)
+{
+    return entry->shown != NULL ? entry->shown : leat_onnx_path(importer, entry->name);
+}
+
 static enum leat_status
 add_initialiser(struct importer *importer, struct entry *entry, const Onnx__TensorProto *tensor,
                 const Onnx__SparseTensorProto *sparse)
@@ -62,7 +89,7 @@ add_initialiser(struct importer *importer, struct entry *entry, const Onnx__Tens
     if (tensor != NULL && set_aside(entry, tensor)) {
         return LEAT_OK;
     }
-    const char *name = leat_graph_text(importer->graph, entry->name);
+    const char *name = leat_onnx_path(importer, entry->name);
     if (name == NULL) {
         return leat_graph_shortage(importer->graph);
     }
@@ -241,7 +268,7 @@ find_batch(const struct importer *importer)
 static enum leat_status
 add_inner_input(struct importer *importer, struct entry *entry)
 {
-    const char *name = leat_graph_text(importer->graph, entry->name);
+    const char *name = leat_onnx_path(importer, entry->name);
     return name == NULL ? leat_graph_shortage(importer->graph)
                         : leat_graph_add_value(importer->graph, name, LEAT_DTYPE_F32, 0, NULL, &entry->value);
 }
@@ -502,7 +529,7 @@ static enum leat_status
 add_constant(struct importer *importer, const Onnx__NodeProto *proto, struct entry *output)
 {
     struct leat_graph *graph = importer->graph;
-    const char *name = leat_graph_text(graph, leat_onnx_shown(output));
+    const char *name = leat_onnx_value_name(importer, output);
     const Onnx__AttributeProto *attribute = NULL;
     Onnx__AttributeProto room;
     enum leat_status status = LEAT_OK;
@@ -619,7 +646,7 @@ leat_onnx_resolve(struct importer *importer, const char *name, uint32_t *ret)
     if (status == LEAT_OK && importer->capture_count == LEAT_ONNX_CAPTURES_MAX) {
         status = LEAT_FAIL(LEAT_ERR_LIMIT, "a graph reads more than %u values of those around it", LEAT_ONNX_CAPTURES_MAX);
     }
-    const char *copy = status == LEAT_OK ? leat_graph_text(importer->graph, name) : NULL;
+    const char *copy = status == LEAT_OK ? leat_onnx_path(importer, name) : NULL;
     if (status == LEAT_OK) {
         status = copy == NULL ? leat_graph_shortage(importer->graph)
                               : leat_graph_add_value(importer->graph, copy, LEAT_DTYPE_F32, 0, NULL, ret);
@@ -659,11 +686,11 @@ resolve_names(struct importer *importer, const Onnx__NodeProto *proto)
             continue;
         }
         struct entry *entry = leat_onnx_find(importer, name);
-        const char *copy = leat_graph_text(importer->graph, leat_onnx_shown(entry));
+        const char *shown = leat_onnx_value_name(importer, entry);
         const enum leat_status status =
-            copy == NULL ? leat_graph_shortage(importer->graph)
-                         : leat_graph_add_value(importer->graph, copy, LEAT_DTYPE_F32, 0, NULL,
-                                                &entry->value);
+            shown == NULL ? leat_graph_shortage(importer->graph)
+                          : leat_graph_add_value(importer->graph, shown, LEAT_DTYPE_F32, 0, NULL,
+                                                 &entry->value);
         if (status != LEAT_OK) {
             return status;
         }
@@ -766,30 +793,11 @@ add_ordinary(struct importer *importer, const Onnx__NodeProto *proto, const stru
     return status;
 }
 
-/* Behind the name of what calls the function that it is in. */
-static const char *
-make_node_name(const struct importer *importer, const Onnx__NodeProto *proto)
-{
-    const struct call *call = leat_onnx_call_around(importer);
-    const char *name = leat_onnx_node_name(proto);
-
-    if (call != NULL) {
-        const size_t bytes = strlen(call->name) + strlen(name) + sizeof("/");
-        char *path = leat_graph_alloc(importer->graph, bytes, 1);
-        if (path == NULL) {
-            return NULL;
-        }
-        (void)snprintf(path, bytes, "%s/%s", call->name, name);
-        name = path;
-    }
-    return leat_graph_text(importer->graph, name);
-}
-
 enum leat_status
 leat_onnx_add_node(struct importer *importer, const Onnx__NodeProto *proto)
 {
     const char *output = proto->n_output > 0 ? leat_onnx_text(proto->output[0]) : "";
-    const char *name = make_node_name(importer, proto);
+    const char *name = leat_onnx_path(importer, leat_onnx_node_name(proto));
     const struct leat_op *op;
 
     if (name == NULL) {

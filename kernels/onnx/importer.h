@@ -29,13 +29,13 @@ struct entry {
     uint32_t value; /* in the graph */
     /* A constant of a type that the graph does not have, such as strings: an error of who reads it. 0: it has it */
     int32_t foreign_type;
-    const char *shown; /* what the graph calls it; NULL: by its name */
+    const char *shown; /* what the graph calls it, in the arena; NULL: leat_onnx_path() of its name */
     bool left_out;     /* an input of a function that the call does not have */
 };
 
 struct function {
     const Onnx__FunctionProto *proto;
-    uint64_t weight; /* of a call: what nodes, inputs, outputs and attributes there are to look at */
+    uint64_t weight; /* of a call: what nodes, inputs, outputs, attributes and initialisers there are */
 };
 
 /* The functions of a file. */
@@ -141,11 +141,14 @@ const struct leat_constant_input *leat_onnx_constant_input(const struct importer
 LEAT_MUST_CHECK enum leat_status leat_onnx_check_constant_inputs(const struct importer *importer);
 /* Those inputs are initialisers from now on. Of a graph that has inputs and no nodes yet. */
 LEAT_MUST_CHECK enum leat_status leat_onnx_make_constant_inputs(struct importer *importer);
-static inline const char *
-leat_onnx_shown(const struct entry *entry)
-{
-    return entry->shown != NULL ? entry->shown : entry->name;
-}
+
+/*
+ * A name of the file as the graph has it: in a function behind the name of the node that calls it, and cut where that would be
+ * long. In the arena; NULL: leat_graph_shortage() says why.
+ */
+const char *leat_onnx_path(const struct importer *importer, const char *name);
+/* Likewise that of a value, which outputs of functions have of who reads them. */
+const char *leat_onnx_value_name(const struct importer *importer, const struct entry *entry);
 
 /* The value of a name: this graph's own, or one of the graphs around that becomes an input of this one. LEAT_VALUE_NONE: left out. */
 LEAT_MUST_CHECK enum leat_status leat_onnx_resolve(struct importer *importer, const char *name, uint32_t *ret);

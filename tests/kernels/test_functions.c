@@ -429,12 +429,123 @@ test_bounds(void)
             }
         }
         b.functions[21]->n_node = form == 0;
-        expect_refused(&b, LEAT_ERR_LIMIT, form == 0 ? "nodes" : "nodes of functions have more than");
+        expect_refused(&b, LEAT_ERR_LIMIT, form == 0 ? "has more than 65536 nodes" : "nodes of functions have more than");
         for (int f = 0; f < 22; f++) {
             builder_fini(&bodies[f]);
         }
         builder_fini(&b);
     }
+}
+
+/* A thousand calls of a function in which is a graph with thousands of outputs, each of which is looked up, that never runs. */
+static void
+test_bound_of_graphs(void)
+{
+    enum { LENGTH = 11, YIELDED = 4000 };
+    static struct builder b, bodies[LENGTH], branches[2];
+    static Onnx__ValueInfoProto *outputs[YIELDED];
+    static const uint8_t no = 0;
+
+    build_chain(&b, bodies, LENGTH, 2);
+    struct builder *last = &bodies[LENGTH - 1];
+    for (int i = 0; i < 2; i++) {
+        builder_init(&branches[i], 13);
+        (void)builder_node(&branches[i], "Neg", "a", "t");
+        builder_output(&branches[i], "t");
+    }
+    for (int o = 0; o < YIELDED; o++) {
+        outputs[o] = branches[0].outputs[0];
+    }
+    branches[0].graph.output = outputs;
+    branches[0].graph.n_output = YIELDED;
+    last->graph.n_node = 0;
+    Onnx__NodeProto *constant = builder_node(last, "Constant", "", "c");
+    builder_int(last, constant, "value", 0)->t = builder_tensor(last, "t", ONNX_BOOL, &no, NULL, 0);
+    constant->attribute[0]->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR;
+    Onnx__NodeProto *node = builder_node(last, "If", "c", "r");
+    builder_graph(last, node, "then_branch", &branches[0]);
+    builder_graph(last, node, "else_branch", &branches[1]);
+    b.functions[LENGTH - 1]->n_node = 2;
+    expect_refused(&b, LEAT_ERR_LIMIT,
+                   "nodes of functions have more than 2097152 inputs, outputs, attributes and initialisers in all calls");
+    for (int f = 0; f < LENGTH; f++) {
+        builder_fini(&bodies[f]);
+    }
+    builder_fini(&branches[0]);
+    builder_fini(&branches[1]);
+    builder_fini(&b);
+}
+
+static bool
+has_value(const struct leat_graph *graph, const char *name)
+{
+    bool has = false;
+
+    for (uint32_t v = 0; v < graph->value_count && !has; v++) {
+        has = strcmp(graph->values[v].name, name) == 0;
+    }
+    return has;
+}
+
+/* Values in a body have names of their own in each call, in calls in it, too: what is measured of them goes by names. */
+static void
+test_value_names(void)
+{
+    static const char *const wanted[] = {"first/h", "first/k", "first/b/m", "second/h", "second/k", "second/b/m", "between", "y"};
+    struct builder b, inner, outer;
+
+    builder_init(&inner, 13);
+    (void)builder_node(&inner, "Neg", "a", "m");
+    (void)builder_node(&inner, "Neg", "m", "r");
+    builder_init(&outer, 13);
+    (void)builder_float(&outer, builder_node(&outer, "Constant", "", "k"), "value_float", 2);
+    builder_call(&outer, "inner", "a", "h")->name = (char[]){"b"};
+    (void)builder_node(&outer, "Mul", "h k", "r");
+    start(&b);
+    builder_call(&b, "outer", "x", "between")->name = (char[]){"first"};
+    builder_call(&b, "outer", "between", "y")->name = (char[]){"second"};
+    (void)builder_function(&b, "inner", "a", "r", &inner);
+    (void)builder_function(&b, "outer", "a", "r", &outer);
+    expect_answer(&b, (const float[]){1, -2, 3}, 0, (const float[]){4, -8, 12});
+    struct leat_graph *graph = import_graph(&b);
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+        if (!has_value(graph, wanted[i])) {
+            (void)fprintf(stderr, "no value is called '%s'\n", wanted[i]);
+        }
+        EXPECT(has_value(graph, wanted[i]));
+    }
+    leat_graph_destroy(graph);
+    builder_fini(&inner);
+    builder_fini(&outer);
+    builder_fini(&b);
+}
+
+/* However long a name in a body is, each call has its first bytes alone, and no part of a character. */
+static void
+test_long_names(void)
+{
+    enum { BYTES = 1 << 20 };
+    struct builder b, body;
+
+    build_steps(&b, &body);
+    char *name = builder_alloc(&body, BYTES);
+    for (int i = 0; i < BYTES / 2; i++) {
+        (void)memcpy(name + (size_t)2 * (size_t)i, "\xc3\xa4", 2);
+    }
+    body.nodes[0]->name = name;
+    struct leat_graph *graph = import_graph(&b);
+    const char *first = graph->nodes[1].name, *second = graph->nodes[3].name; /* "first/" and "twice/" have six bytes */
+    EXPECT(strlen(first) == 512 && memcmp(first, "first/", 6) == 0 && memcmp(first + 6, name, 506) == 0);
+    EXPECT(strlen(second) == 512 && memcmp(second, "twice/", 6) == 0);
+    leat_graph_destroy(graph);
+    name[0] = 'a';
+    name[1] = 'b';
+    (void)memmove(name + 1, name + 2, BYTES - 2); /* characters begin at odd places */
+    graph = import_graph(&b);
+    EXPECT(strlen(graph->nodes[1].name) == 511 && memcmp(graph->nodes[1].name + 6, name, 505) == 0);
+    leat_graph_destroy(graph);
+    builder_fini(&body);
+    builder_fini(&b);
 }
 
 /* As many graphs in each other as a file without functions can have, with a call in each, and one more. */
@@ -495,6 +606,9 @@ main(void)
     test_opsets();
     test_refused();
     test_bounds();
+    test_bound_of_graphs();
+    test_value_names();
+    test_long_names();
     test_depth();
     return 0;
 }
