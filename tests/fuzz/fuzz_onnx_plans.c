@@ -236,6 +236,18 @@ disturb(const struct leat_value *value, double noise, double scale, uint64_t *ra
     return most;
 }
 
+/* Is one of them the logarithm of a sum of which next to nothing is left? Another order of its terms may leave nothing. */
+static bool
+is_of_nothing(const struct leat_value *value, const void *data)
+{
+    bool nothing = false;
+
+    for (size_t i = 0; i < leat_value_elements(value); i++) {
+        nothing = nothing || leat_element_real(value->dtype, data, i) < -9;
+    }
+    return nothing;
+}
+
 /* Output o of the graph, which a run gave the shape of `now`, to where item `item` has it. */
 static enum leat_status
 keep_output(const struct trial *t, uint32_t o, uint32_t item, const struct leat_value *now, const void *data,
@@ -300,6 +312,9 @@ run_disturbed_once(const struct trial *t, double noise, uint64_t *seed, uint32_t
         for (uint32_t o = 0; o < node->output_count && status == LEAT_OK; o++) {
             const struct leat_value *value = leat_node_output(&live, node, o);
             const double scale = node->op->kind == LEAT_OP_LOG_SOFTMAX ? 1 : 0; /* the logarithm of about 1 is a difference */
+            if (value != NULL && node->op->kind == LEAT_OP_REDUCE_LOG_SUM && is_of_nothing(value, data[node->outputs[o]])) {
+                *most = (double)INFINITY;
+            }
             *most = value == NULL ? *most
                                   : fmax(*most, disturb(value, noise, scale, seed, data[node->outputs[o]]));
         }
