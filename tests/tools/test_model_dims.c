@@ -39,7 +39,6 @@ test_add(const char *gru, const char *bert, const char *words)
     LEAT(3, "dimension 1 of input 'input_ids' is free, it is called 'sequence': give it a value (--dim sequence=N)", "model", "add",
          "gru", gru);
     LEAT(3, "beside the batch, free is 'sequence'", "model", "add", "gru", gru, "--dim", "frames=8");
-    LEAT(3, "no dimension 'N' can be given a value", "model", "add", "gru", gru, "--dim", "sequence=8", "--dim", "N=4");
     LEAT(3, "an output is larger than 1099511627776 bytes", "model", "add", "words", words, "--dim", "sequence=2147483647");
     LEAT(3, "node ", "model", "add", "bert", bert, "--dim", "sequence=33"); /* it has 32 positions */
     LEAT(2, "--dim: 'sequence' is given two values", "model", "add", "gru", gru, "--dim", "sequence=8", "--dim", "sequence=8");
