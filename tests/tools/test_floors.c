@@ -116,7 +116,28 @@ draw(uint64_t *random, struct asked *asked, struct leat_query *query)
     query->flags = leat_test_random(random) % 8 == 0 ? LEAT_QUERY_OFFLINE : 0;
 }
 
-/* Asks as many, or until members have stopped to change; now one by one, now as many as there are slots. */
+static void *
+change_members(void *argument)
+{
+    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
+
+    for (int i = 0; i < CHANGES; i++) {
+        char text[160];
+        (void)snprintf(text, sizeof(text), "{\"op\":\"app-change\",\"name\":\"%s\",\"%s\":[\"%s\"]}", (const char *)argument,
+                       i % 2 == 0 ? "remove_models" : "models", models[i / 2 % MODELS].name);
+        json_t *answer = leatd_request(session, text);
+        EXPECT(json_array_size(json_object_get(answer, "models")) == (i % 2 == 0 ? MODELS - 1 : MODELS));
+        json_decref(answer);
+    }
+    leat_close(session);
+    changed = true;
+    return NULL;
+}
+
+/*
+ * Asks as many; if not `all` are members all the time, they begin to change once the application was found, and it goes on asking
+ * until they have stopped. Now one by one, now as many as there are slots.
+ */
 static void
 ask_many(const char *application, uint32_t count, bool all)
 {
@@ -128,6 +149,7 @@ ask_many(const char *application, uint32_t count, bool all)
     uint64_t random = leat_test_seed;
     uint32_t submitted = 0, ended = 0, counts[2] = {0};
     void *inputs, *outputs[IN_FLIGHT];
+    pthread_t thread;
 
     EXPECT(leat_find(session, application, &target) == LEAT_OK && target.items_max == ITEMS_MAX);
     query.target = target.id;
@@ -136,8 +158,10 @@ ask_many(const char *application, uint32_t count, bool all)
         EXPECT(leat_tensor_alloc(session, ITEMS_MAX * target.tensors[1].item_bytes, &outputs[i]) == LEAT_OK);
     }
     query.tensors[0] = inputs;
+    changed = false;
+    EXPECT(all || pthread_create(&thread, NULL, change_members, (void *)(uintptr_t)application) == 0);
     for (;;) {
-        const bool more = all ? submitted < count : !changed;
+        const bool more = submitted < count || (!all && !changed);
         const uint32_t most = submitted / 500 % 2 == 0 ? IN_FLIGHT : 2;
         size_t collected;
         for (uint32_t i = 0; i < IN_FLIGHT && more && submitted - ended < most; i++) {
@@ -162,27 +186,10 @@ ask_many(const char *application, uint32_t count, bool all)
             ended++;
         }
     }
+    EXPECT(all || pthread_join(thread, NULL) == 0);
     EXPECT(ended == submitted && counts[0] > 0 && counts[1] > 0);
     leat_close(session);
     (void)printf("%s: %u answered, %u refused%s\n", application, counts[0], counts[1], all ? "" : ", while members change");
-}
-
-static void *
-change_members(void *argument)
-{
-    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
-
-    for (int i = 0; i < CHANGES; i++) {
-        char text[160];
-        (void)snprintf(text, sizeof(text), "{\"op\":\"app-change\",\"name\":\"%s\",\"%s\":[\"%s\"]}", (const char *)argument,
-                       i % 2 == 0 ? "remove_models" : "models", models[i / 2 % MODELS].name);
-        json_t *answer = leatd_request(session, text);
-        EXPECT(json_array_size(json_object_get(answer, "models")) == (i % 2 == 0 ? MODELS - 1 : MODELS));
-        json_decref(answer);
-    }
-    leat_close(session);
-    changed = true;
-    return NULL;
 }
 
 /* Its policy, if it follows one that is not the daemon's own. */
@@ -207,7 +214,6 @@ static void
 test_selector(const char *application, const char *selector, const char *router, const char *policy)
 {
     struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
-    pthread_t thread;
     char text[640];
 
     (void)snprintf(text, sizeof(text),
@@ -216,10 +222,7 @@ test_selector(const char *application, const char *selector, const char *router,
                    application, selector, router, policy);
     json_decref(leatd_request(session, text));
     ask_many(application, QUERIES, true);
-    changed = false;
-    EXPECT(pthread_create(&thread, NULL, change_members, (void *)(uintptr_t)application) == 0);
-    ask_many(application, 0, false);
-    EXPECT(pthread_join(thread, NULL) == 0);
+    ask_many(application, 100, false);
     leat_close(session);
 }
 
