@@ -41,7 +41,6 @@ enum {
     PARTS_MOST = 256,
     TAPS_MAX = 64, /* pixels of a window: the table of them grows with it */
     IMAGE_TERMS_MAX = 32, /* of a result, in convolutions of planes: with more, converting them first costs little */
-    HALF_ROWS_MOST = 256, /* of a product of few weights with AVX2: of more, oneDNN packs rows, and is faster */
     WIDENED_LEAST = 256, /* columns of a product for which those that fill up a vector are little beside */
     CLOSED_UP_LEAST = 16 << 10, /* bytes for each member of a team */
     EXPAND_INPUTS_MAX = 512, /* of an expansion: a panel of its weights stays in the second-level cache */
@@ -748,8 +747,8 @@ cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product)
     struct cpu_step *step;
     uint32_t plain, output;
 
-    if (lanes == 0 || product->columns == 1 || (few && (lanes != CPU_HALF || product->rows > HALF_ROWS_MOST)) ||
-        (product->columns != wide && (parameters.add || product->columns < WIDENED_LEAST)) ||
+    if (lanes == 0 || product->columns == 1 || (few && lanes != CPU_HALF) ||
+        (product->columns != wide && (parameters.add || (lanes != CPU_HALF && product->columns < WIDENED_LEAST))) ||
         (node->fused_activation > LEAT_ACTIVATION_CLIP && !cpu_activation_runs_here(node->fused_activation))) {
         return LEAT_AGAIN;
     }

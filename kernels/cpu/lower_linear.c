@@ -314,6 +314,12 @@ cpu_lower_matmul(struct cpu_builder *b)
     if (leat_node_input(b->graph, node, 2) != NULL) {
         return LEAT_AGAIN;
     }
+#if defined(__x86_64__)
+    const enum leat_status small = cpu_lower_small_product(b);
+    if (small != LEAT_AGAIN) {
+        return small;
+    }
+#endif
     const dnnl_memory_desc_t src = padded_md(a, y->rank), weights = padded_md(w, y->rank), dst = padded_md(y, y->rank);
     return add_matmul(b, &src, &weights, NULL, CPU_NONE, &dst, true);
 }

@@ -368,7 +368,9 @@ struct cpu_product {
 };
 /* On the same kernel, in f32. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product);
-/* Of one column, on a kernel for that, with AVX-512, in f32. */
+/* A MatMul of two computed values that are small, with AVX2, in f32. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_small_product(struct cpu_builder *b);
+/* Of one column, on a kernel for that, with AVX-512 or AVX2, in f32. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_column(struct cpu_builder *b, const struct cpu_product *product);
 /* A mean over all pixels, channels last. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_mean(struct cpu_builder *b);

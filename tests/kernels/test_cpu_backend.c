@@ -371,7 +371,10 @@ has_avx512(void)
 #endif
 }
 
-/* A convolution by groups on oneDNN's gemm, but none by channels; without AVX-512, products too. */
+/*
+ * A convolution by groups on oneDNN's gemm, but none by channels; without AVX-512, products in int8, with activations that
+ * ours do not have, or of two computed sides that are not small, too.
+ */
 static bool
 may_allocate(const struct network *network, uint32_t items, uint32_t threads)
 {
@@ -387,7 +390,10 @@ may_allocate(const struct network *network, uint32_t items, uint32_t threads)
         const struct leat_node *node = step.node != LEAT_VALUE_NONE ? &shown->nodes[step.node] : NULL;
         const bool by_groups = node != NULL && node->op->kind == LEAT_OP_CONV && leat_node_input(shown, node, 1)->dims[1] > 1 &&
                                leat_node_int(node, "group", 1) > 1;
-        may = gemm && (by_groups || !has_avx512());
+        const bool whole = strstr(step.kernel, "s8") != NULL;
+        const bool activated = node != NULL && node->fused_activation == LEAT_ACTIVATION_HARD_SWISH;
+        const bool computed = node != NULL && node->op->kind == LEAT_OP_MATMUL && leat_node_input(shown, node, 1)->data == NULL;
+        may = gemm && (by_groups || (!has_avx512() && (whole || activated || computed)));
     }
     leat_inspection_destroy(inspection);
     return may;
