@@ -372,7 +372,7 @@ has_avx512(void)
 }
 
 /*
- * A convolution by groups on oneDNN's gemm, but none by channels; without AVX-512, products in int8, with activations that
+ * A convolution by groups on oneDNN's gemm, but none by channels; without AVX-512 any, and products in int8, with activations that
  * ours do not have, or of two computed sides that are not small, too.
  */
 static bool
@@ -393,7 +393,8 @@ may_allocate(const struct network *network, uint32_t items, uint32_t threads)
         const bool whole = strstr(step.kernel, "s8") != NULL;
         const bool activated = node != NULL && node->fused_activation == LEAT_ACTIVATION_HARD_SWISH;
         const bool computed = node != NULL && node->op->kind == LEAT_OP_MATMUL && leat_node_input(shown, node, 1)->data == NULL;
-        may = gemm && (by_groups || (!has_avx512() && (whole || activated || computed)));
+        const bool convolves = node != NULL && node->op->kind == LEAT_OP_CONV;
+        may = gemm && (by_groups || (!has_avx512() && (whole || activated || computed || convolves)));
     }
     leat_inspection_destroy(inspection);
     return may;
