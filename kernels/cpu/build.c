@@ -1177,11 +1177,13 @@ lower_as_kind(struct cpu_builder *b)
     case LEAT_OP_DIV:
         return cpu_lower_binary(b);
     case LEAT_OP_AND:
+    case LEAT_OP_BIT_SHIFT:
     case LEAT_OP_EQUAL:
     case LEAT_OP_GREATER:
     case LEAT_OP_GREATER_OR_EQUAL:
     case LEAT_OP_LESS:
     case LEAT_OP_LESS_OR_EQUAL:
+    case LEAT_OP_MOD:
     case LEAT_OP_OR:
     case LEAT_OP_PRELU:
     case LEAT_OP_XOR:
@@ -1221,6 +1223,10 @@ lower_as_kind(struct cpu_builder *b)
         return cpu_lower_arg_extreme(b);
     case LEAT_OP_CUM_SUM:
         return cpu_lower_cum_sum(b);
+    case LEAT_OP_DFT:
+        return cpu_lower_dft(b);
+    case LEAT_OP_STFT:
+        return cpu_lower_stft(b);
     case LEAT_OP_TOP_K:
         return cpu_lower_top_k(b);
     case LEAT_OP_RESHAPE:
@@ -1285,6 +1291,16 @@ lower_as_kind(struct cpu_builder *b)
         return cpu_lower_scale_tensor(b);
     case LEAT_OP_DYNAMIC_QUANTIZE_LINEAR:
         return cpu_lower_dynamic_quantise(b);
+    case LEAT_OP_IS_INF:
+    case LEAT_OP_IS_NAN:
+    case LEAT_OP_NOT:
+        return cpu_lower_test(b);
+    case LEAT_OP_HARDMAX:
+        return cpu_lower_hardmax(b);
+    case LEAT_OP_MEAN_VARIANCE_NORMALIZATION:
+        return cpu_lower_mean_variance(b);
+    case LEAT_OP_POW:
+        return cpu_lower_power(b);
     default:
         return cpu_lower_unary(b);
     }

@@ -76,9 +76,12 @@ cpu_unless_below(__m256 x, __m256 bound, __m256 y)
 }
 #endif
 
-/* e^x for x in -CPU_EXPONENT_MAX..CPU_EXPONENT_MAX, else e to that bound; NaN stays NaN, for it comes second. */
+/*
+ * x, or the bound that it is beyond, is n ln(2) + r; returned are the terms of (e^r - 1 - r) / r^2. NaN stays NaN, for it comes
+ * second.
+ */
 CPU_INLINE cpu_floats
-cpu_exponential(cpu_floats x)
+cpu_exponential_terms(cpu_floats x, cpu_floats *ret_n, cpu_floats *ret_r)
 {
     x = CPU_V(max)(cpu_all(-CPU_EXPONENT_MAX), CPU_V(min)(cpu_all(CPU_EXPONENT_MAX), x));
     const cpu_floats n = cpu_round(CPU_V(mul)(x, cpu_all(CPU_LOG2_E)));
@@ -87,10 +90,27 @@ cpu_exponential(cpu_floats x)
     p = CPU_V(fmadd)(p, r, cpu_all(1.0 / 120));
     p = CPU_V(fmadd)(p, r, cpu_all(1.0 / 24));
     p = CPU_V(fmadd)(p, r, cpu_all(1.0 / 6));
-    p = CPU_V(fmadd)(p, r, cpu_all(1.0 / 2));
-    p = CPU_V(fmadd)(p, r, cpu_all(1));
-    p = CPU_V(fmadd)(p, r, cpu_all(1));
-    return cpu_scale(p, n);
+    *ret_n = n;
+    *ret_r = r;
+    return CPU_V(fmadd)(p, r, cpu_all(1.0 / 2));
+}
+
+/* e^x for x in -CPU_EXPONENT_MAX..CPU_EXPONENT_MAX, else e to that bound. */
+CPU_INLINE cpu_floats
+cpu_exponential(cpu_floats x)
+{
+    cpu_floats n, r;
+    const cpu_floats p = cpu_exponential_terms(x, &n, &r);
+    return cpu_scale(CPU_V(fmadd)(CPU_V(fmadd)(p, r, cpu_all(1)), r, cpu_all(1)), n);
+}
+
+/* e^x - 1, likewise. */
+CPU_INLINE cpu_floats
+cpu_exponential_less_one(cpu_floats x)
+{
+    cpu_floats n, r;
+    const cpu_floats p = cpu_exponential_terms(x, &n, &r), power = cpu_scale(cpu_all(1), n);
+    return CPU_V(fmadd)(CPU_V(fmadd)(CPU_V(mul)(p, r), r, r), power, CPU_V(sub)(power, cpu_all(1)));
 }
 
 /* 1 / x of normal numbers: the estimate and a step of Newton's. */

@@ -3,10 +3,12 @@
  * kernels/cpu/function.h - functions of single floats that oneDNN has not, or takes several times as long for, in vectors of either
  * width.
  *
- * Source     Sine and cosine: the polynomials of Cephes (sinf.c), behind a reduction by pi / 2 in three parts; erf: its Taylor series
- *            about 0, else Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26; e^x - 1: as kernels/cpu/exponential.h.
- * Numerics   Errors are below 1e-6 max(1, |y|), of Elu, Selu, Celu, Erf and Tanh below 1e-6 |y| where |x| is below 1/4. Rounding,
- *            Sign, HardSigmoid and ThresholdedRelu are right but for the last digit. A NaN stays one, but in ThresholdedRelu.
+ * Source     Sine, cosine and tangent: the polynomials of Cephes (sinf.c), behind a reduction by pi / 2 in three parts; their arcs:
+ *            Cephes (atanf.c, asinf.c); erf: its Taylor series about 0, else Abramowitz and Stegun, "Handbook of Mathematical
+ *            Functions", 7.1.26; e^x - 1, hyperbolic functions and their areas: as kernels/cpu/exponential.h and logarithm.h.
+ * Numerics   Errors are below 1e-6 max(1, |y|), of Elu, Selu, Celu, Erf, Tanh, Sinh, Tan and the odd arcs and areas below 1e-6 |y| where |x|
+ *            is below 1/4, of logarithms as logarithm.h says. Rounding, Sign, HardSigmoid, Shrink and ThresholdedRelu are right but for
+ *            the last digit. A NaN stays one, but in Shrink and ThresholdedRelu.
  */
 #ifndef LEAT_KERNELS_CPU_FUNCTION_H
 #define LEAT_KERNELS_CPU_FUNCTION_H

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Operands that are spread over each other: sums, differences, products and quotients of floats where oneDNN has but plain loops
- * or nothing, the greater and the lesser of two, PRelu, comparisons, logic, and Where. One step walks through the result, whose axes each
- * operand goes through with strides of its own.
+ * or nothing, the greater and the lesser of two, powers, PRelu, comparisons, logic, shifts, remainders, and Where. One step walks through the
+ * result, whose axes each operand goes through with strides of its own.
  */
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/cpu/loops.h"
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
 
@@ -100,9 +101,6 @@ next_place(const struct walk *walk, uint32_t operands, struct place *place)
 
 /* ---- Arithmetic ------------------------------------------------------------------------------------- */
 
-/* y[i] of a[i] and b[i], or of a[0] or b[0] where they are spread. */
-typedef void (*row_function)(const void *a, int64_t a_stride, const void *b, int64_t b_stride, void *y, int64_t count);
-
 static inline vector
 load(const float *x, int64_t stride, int64_t i)
 {
@@ -129,7 +127,7 @@ choose_one(float p, float q, bool beyond)
 }
 
 #define ROW_FUNCTION(name, of_vectors, of_floats)                                                                         \
-    static void name(const void *a, int64_t a_stride, const void *b, int64_t b_stride, void *y, int64_t count)            \
+    static bool name(const void *a, int64_t a_stride, const void *b, int64_t b_stride, void *y, int64_t count)            \
     {                                                                                                                     \
         const float *in_a = a, *in_b = b;                                                                                 \
         float *out = y;                                                                                                   \
@@ -142,6 +140,7 @@ choose_one(float p, float q, bool beyond)
             const float p = in_a[i * a_stride], q = in_b[i * b_stride];                                                   \
             out[i] = of_floats;                                                                                           \
         }                                                                                                                 \
+        return true;                                                                                                      \
     }
 ROW_FUNCTION(add_row, p + q, p + q)
 ROW_FUNCTION(subtract_row, p - q, p - q)
@@ -151,32 +150,7 @@ ROW_FUNCTION(slope_row, (vector)(((p < 0) & (choice)(p * q)) | (~(p < 0) & (choi
 ROW_FUNCTION(greatest_row, choose(p, q, q > p), choose_one(p, q, q > p))
 ROW_FUNCTION(least_row, choose(p, q, q < p), choose_one(p, q, q < p))
 
-#define TRUTH_FUNCTION(name, type, expression)                                                                            \
-    static void name(const void *a, int64_t a_stride, const void *b, int64_t b_stride, void *y, int64_t count)            \
-    {                                                                                                                     \
-        const type *in_a = a, *in_b = b;                                                                                  \
-        uint8_t *out = y;                                                                                                 \
-        for (int64_t i = 0; i < count; i++) {                                                                             \
-            const type p = in_a[i * a_stride], q = in_b[i * b_stride];                                                    \
-            out[i] = expression;                                                                                          \
-        }                                                                                                                 \
-    }
-#define COMPARISONS(type, ending)                                                                                         \
-    TRUTH_FUNCTION(equal_##ending, type, p == q)                                                                          \
-    TRUTH_FUNCTION(greater_##ending, type, p > q)                                                                         \
-    TRUTH_FUNCTION(greater_or_equal_##ending, type, p >= q)                                                               \
-    TRUTH_FUNCTION(less_##ending, type, p < q)                                                                            \
-    TRUTH_FUNCTION(less_or_equal_##ending, type, p <= q)
-COMPARISONS(float, f32)
-COMPARISONS(int32_t, i32)
-COMPARISONS(int64_t, i64)
-/* Every byte but 0 is true. */
-TRUTH_FUNCTION(equal_truths, uint8_t, (p != 0) == (q != 0))
-TRUTH_FUNCTION(both_truths, uint8_t, p != 0 && q != 0)
-TRUTH_FUNCTION(some_truths, uint8_t, p != 0 || q != 0)
-TRUTH_FUNCTION(other_truths, uint8_t, (p != 0) != (q != 0))
-
-static row_function
+static cpu_loop
 function_of_floats(enum leat_op_kind kind)
 {
     switch (kind) {
@@ -199,81 +173,41 @@ function_of_floats(enum leat_op_kind kind)
     }
 }
 
-static row_function
-function_of_truths(enum leat_op_kind kind)
-{
-    switch (kind) {
-    case LEAT_OP_EQUAL:
-        return equal_truths;
-    case LEAT_OP_AND:
-        return both_truths;
-    case LEAT_OP_OR:
-        return some_truths;
-    case LEAT_OP_XOR:
-        return other_truths;
-    default:
-        return NULL;
-    }
-}
-
 /* Of operands of this type; NULL: there is none. */
-static row_function
-function_of(enum leat_op_kind kind, uint32_t dtype)
+static cpu_loop
+function_of(const struct leat_node *node, uint32_t dtype)
 {
-    const uint32_t type = dtype == LEAT_DTYPE_F32 ? 0 : dtype == LEAT_DTYPE_I32 ? 1 : dtype == LEAT_DTYPE_I64 ? 2 : 3;
-    static const row_function comparisons[3][5] = {
-        {equal_f32, greater_f32, greater_or_equal_f32, less_f32, less_or_equal_f32},
-        {equal_i32, greater_i32, greater_or_equal_i32, less_i32, less_or_equal_i32},
-        {equal_i64, greater_i64, greater_or_equal_i64, less_i64, less_or_equal_i64},
-    };
-
-    if (dtype == LEAT_DTYPE_BOOL) {
-        return function_of_truths(kind);
-    }
-    const row_function arithmetic = dtype == LEAT_DTYPE_F32 ? function_of_floats(kind) : NULL;
-    if (arithmetic != NULL || type == 3) {
-        return arithmetic;
-    }
-    switch (kind) {
-    case LEAT_OP_EQUAL:
-        return comparisons[type][0];
-    case LEAT_OP_GREATER:
-        return comparisons[type][1];
-    case LEAT_OP_GREATER_OR_EQUAL:
-        return comparisons[type][2];
-    case LEAT_OP_LESS:
-        return comparisons[type][3];
-    case LEAT_OP_LESS_OR_EQUAL:
-        return comparisons[type][4];
-    default:
-        return NULL;
-    }
+    const cpu_loop floats = dtype == LEAT_DTYPE_F32 ? function_of_floats(node->op->kind) : NULL;
+    return floats != NULL ? floats : cpu_loop_of(node, dtype);
 }
 
 /* args: operands, result. count: rows. */
-static void
+static bool
 compute_rows(const struct cpu_call *call, size_t begin, size_t end)
 {
     const struct leat_node *node = call->step->node;
     const struct walk walk = walk_of(call->program->graph, node, 2);
     const uint32_t dtype = leat_node_input(call->program->graph, node, 0)->dtype, last = walk.rank - 1;
-    const row_function function = function_of(node->op->kind, dtype);
+    const cpu_loop function = function_of(node, dtype);
     const int64_t count = walk.dims[last], bytes = (int64_t)leat_dtype_bytes(dtype);
     struct place place = place_of(&walk, 2, begin);
     unsigned char *y = (unsigned char *)call->pointers[2] + begin * (size_t)count * call->step->element_bytes;
 
-    for (size_t row = begin; row < end; row++, y += (size_t)count * call->step->element_bytes) {
-        function((const unsigned char *)call->pointers[0] + place.offsets[0] * bytes, walk.strides[0][last],
-                 (const unsigned char *)call->pointers[1] + place.offsets[1] * bytes, walk.strides[1][last], y, count);
+    bool good = true;
+    for (size_t row = begin; row < end && good; row++, y += (size_t)count * call->step->element_bytes) {
+        good = function((const unsigned char *)call->pointers[0] + place.offsets[0] * bytes, walk.strides[0][last],
+                        (const unsigned char *)call->pointers[1] + place.offsets[1] * bytes, walk.strides[1][last], y, count);
         next_place(&walk, 2, &place);
     }
+    return good;
 }
 
 static enum leat_status
 run_arithmetic(const struct cpu_call *call)
 {
-    cpu_share(call, compute_rows, call->step->count, SHARED_LEAST / call->step->inner + 1);
-    return LEAT_OK;
+    return cpu_share_checked(call, compute_rows, call->step->count, SHARED_LEAST / call->step->inner + 1)
+               ? LEAT_OK
+               : LEAT_NODE_FAIL(call->step->node, LEAT_ERR_SHAPE, "an integer modulo zero");
 }
 
 /* args: operands in one layout, or one element, and the result. count: what it has. */
@@ -288,7 +222,7 @@ compute_flat(const struct cpu_call *call, size_t begin, size_t end)
         strides[i] = leat_value_elements(leat_node_input(call->program->graph, node, i)) != 1;
         x[i] = (const float *)call->pointers[i] + (strides[i] != 0 ? begin : 0);
     }
-    function_of(node->op->kind, LEAT_DTYPE_F32)(x[0], strides[0], x[1], strides[1], (float *)call->pointers[2] + begin, (int64_t)(end - begin));
+    (void)function_of(node, LEAT_DTYPE_F32)(x[0], strides[0], x[1], strides[1], (float *)call->pointers[2] + begin, (int64_t)(end - begin));
 }
 
 static enum leat_status
@@ -384,7 +318,7 @@ cpu_lower_broadcast(struct cpu_builder *b)
 {
     const struct leat_value *x = leat_node_input(b->graph, b->node, 0);
 
-    if (b->node->input_count != 2 || function_of(b->node->op->kind, x->dtype) == NULL ||
+    if (b->node->input_count != 2 || function_of(b->node, x->dtype) == NULL || leat_node_input(b->graph, b->node, 1)->dtype != x->dtype ||
         (b->node->op->kind == LEAT_OP_PRELU && b->node->op->until < 7)) { /* whose slopes were the channels' */
         return LEAT_AGAIN;
     }

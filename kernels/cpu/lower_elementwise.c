@@ -7,8 +7,8 @@
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/function.h"
 #include "kernels/cpu/half.h"
-#include "kernels/cpu/logarithm.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/loops.h"
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
 
@@ -166,40 +166,6 @@ add_and_set(struct cpu_builder *b, const_dnnl_op_desc_t op, struct cpu_arg *args
 
     const enum leat_status status = cpu_describe(b, op, false, &pd);
     return status == LEAT_OK ? add_described(b, pd, args, dst_arg, count, dst) : status;
-}
-
-static void
-logarithm_part(const struct cpu_call *call, size_t begin, size_t end)
-{
-    cpu_logarithms((const float *)call->pointers[0] + begin, (float *)call->pointers[1] + begin, end - begin);
-}
-
-/* args: the operand and the result, of `count` floats. */
-static enum leat_status
-take_logarithms(const struct cpu_call *call)
-{
-    cpu_share(call, logarithm_part, call->step->count, SHARED_LEAST);
-    return LEAT_OK;
-}
-
-/* In plain layout: of what pads channels in oneDNN's the logarithms are not 0. */
-static enum leat_status
-lower_logarithm(struct cpu_builder *b)
-{
-    struct cpu_arg args[2] = {{0, 0}, {0, 0}};
-    struct cpu_step *step;
-
-    enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
-    if (status == LEAT_OK) {
-        status = cpu_plain_output(b, 0, &args[1].tensor);
-    }
-    if (status == LEAT_OK) {
-        status = cpu_add_kernel(b, take_logarithms, args, 2, &step);
-    }
-    if (status == LEAT_OK) {
-        step->count = leat_value_elements(leat_node_output(b->graph, b->node, 0));
-    }
-    return status;
 }
 
 #if defined(__x86_64__)
@@ -378,17 +344,13 @@ cast_of(uint32_t from, uint32_t to)
                                                                  : NULL;
 }
 
-enum leat_status
-cpu_lower_cast(struct cpu_builder *b)
+/* From one plain tensor to another. */
+static enum leat_status
+add_plain(struct cpu_builder *b, cast_function *kernel)
 {
-    const uint32_t from = leat_node_input(b->graph, b->node, 0)->dtype, to = leat_node_output(b->graph, b->node, 0)->dtype;
-    cast_function *kernel = cast_of(from, to);
     struct cpu_arg args[2] = {{0, 0}, {0, 0}};
     struct cpu_step *step;
 
-    if (kernel == NULL) {
-        return LEAT_AGAIN;
-    }
     enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
     if (status == LEAT_OK) {
         status = cpu_plain_output(b, 0, &args[1].tensor);
@@ -403,6 +365,39 @@ cpu_lower_cast(struct cpu_builder *b)
 }
 
 enum leat_status
+cpu_lower_cast(struct cpu_builder *b)
+{
+    const uint32_t from = leat_node_input(b->graph, b->node, 0)->dtype, to = leat_node_output(b->graph, b->node, 0)->dtype;
+    cast_function *kernel = cast_of(from, to);
+
+    return kernel != NULL ? add_plain(b, kernel) : LEAT_AGAIN;
+}
+
+/* ---- Truths --------------------------------------------------------------------------------------------- */
+
+static void
+test_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const struct leat_node *node = call->step->node;
+    const size_t bytes = leat_dtype_bytes(leat_node_input(call->program->graph, node, 0)->dtype);
+    cpu_loop_test(node, (const unsigned char *)call->pointers[0] + begin * bytes, (uint8_t *)call->pointers[1] + begin, end - begin);
+}
+
+static enum leat_status
+test(const struct cpu_call *call)
+{
+    cpu_share(call, test_part, call->step->count, SHARED_LEAST);
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_lower_test(struct cpu_builder *b)
+{
+    const uint32_t dtype = leat_node_input(b->graph, b->node, 0)->dtype;
+    return dtype == LEAT_DTYPE_F32 || dtype == LEAT_DTYPE_BOOL ? add_plain(b, test) : LEAT_AGAIN;
+}
+
+enum leat_status
 cpu_lower_unary(struct cpu_builder *b)
 {
     struct cpu_arg args[2] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_DST, 0}};
@@ -411,9 +406,6 @@ cpu_lower_unary(struct cpu_builder *b)
 
     if (!is_f32(leat_node_output(b->graph, b->node, 0))) {
         return LEAT_AGAIN;
-    }
-    if (b->node->op->kind == LEAT_OP_LOG) {
-        return lower_logarithm(b);
     }
     const bool known = function_of(b->graph, b->node, &function);
 #if defined(__x86_64__)
@@ -446,6 +438,38 @@ static bool
 same_dims(const struct leat_value *a, const struct leat_value *b)
 {
     return a->rank == b->rank && memcmp(a->dims, b->dims, a->rank * sizeof(a->dims[0])) == 0;
+}
+
+static void
+cube_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const float *x = call->pointers[0];
+    float *y = call->pointers[1];
+
+    for (size_t i = begin; i < end; i++) {
+        y[i] = x[i] * x[i] * x[i];
+    }
+}
+
+static enum leat_status
+cube(const struct cpu_call *call)
+{
+    cpu_share(call, cube_part, call->step->count, SHARED_LEAST);
+    return LEAT_OK;
+}
+
+/* oneDNN, which has a square and a root, asks the C library for a cube, which GELU written out has. */
+enum leat_status
+cpu_lower_power(struct cpu_builder *b)
+{
+    const struct leat_value *x = leat_node_input(b->graph, b->node, 0), *y = leat_node_output(b->graph, b->node, 0);
+    double exponent;
+
+    if (is_f32(y) && same_dims(x, y) && leat_value_scalar(leat_node_input(b->graph, b->node, 1), &exponent) && exponent == 3) {
+        return add_plain(b, cube);
+    }
+    const enum leat_status status = cpu_lower_unary(b);
+    return status == LEAT_AGAIN ? cpu_lower_broadcast(b) : status;
 }
 
 /* The second operand with leading dims of 1, plain. */

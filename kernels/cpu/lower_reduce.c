@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reductions of floats along any axes, plain, and LpNormalization. A unit of work is WIDTH results side by side where the last axis
+ * Reductions of floats along any axes, plain, LpNormalization and MeanVarianceNormalization. A unit of work is WIDTH results side by side where the last axis
  * stays, else one result, whose terms are added up in WIDTH lanes: both are runs of terms of WIDTH floats. Where there are vectors of
  * AVX2 or AVX-512 rows of one result are for them (rows.h).
  *
@@ -436,24 +436,143 @@ reduce_part(const struct cpu_call *call, size_t begin, size_t end)
     }
 }
 
-static enum leat_status
-reduce(const struct cpu_call *call)
+/* How many there are, and how many terms each has. */
+static size_t
+units_of(const struct cpu_step *step, size_t *ret_terms)
 {
-    const struct cpu_step *step = call->step;
-    size_t units = 1, terms = step->inner > 0 ? WIDTH : 1;
+    size_t units = 1;
 
+    *ret_terms = step->inner > 0 ? WIDTH : 1;
     for (size_t d = 0; d < step->rank; d++) {
         if (d >= step->outer) {
-            terms *= (size_t)step->dims[d];
+            *ret_terms *= (size_t)step->dims[d];
         } else if (step->inner > 0 && d + 1 == step->outer) {
             units *= (step->inner + WIDTH - 1) / WIDTH;
         } else {
             units *= (size_t)step->dims[d];
         }
     }
+    return units;
+}
+
+static enum leat_status
+reduce(const struct cpu_call *call)
+{
+    size_t terms;
+    const size_t units = units_of(call->step, &terms);
+
     cpu_share(call, reduce_part, units, 1 + SHARED_LEAST / terms);
     return LEAT_OK;
 }
+
+/* ---- MeanVarianceNormalization ------------------------------------------------------------------------ */
+
+#if defined(__x86_64__)
+#define DEVIATION_MORE 1e-9 /* is added to a deviation */
+
+/* Columns, or with width 0 a row. */
+struct normalisation {
+    size_t width;
+    float middle[WIDTH], by[WIDTH], shift[WIDTH];
+    double sums[WIDTH], squares[WIDTH];
+};
+
+static void
+add_moments(const struct cpu_step *step, const float *x, struct normalisation *n)
+{
+    const size_t last = step->rank - 1, terms = (size_t)step->dims[last], stride = (size_t)step->strides[last];
+    int64_t at[LEAT_RANK_MAX] = {0};
+
+    memset(n->sums, 0, sizeof(n->sums));
+    memset(n->squares, 0, sizeof(n->squares));
+    do {
+        if (n->width > 0) {
+            (cpu_has_avx512() ? cpu_add_column_moments_avx512 : cpu_add_column_moments_avx2)(x, terms, stride, n->width, n->middle,
+                                                                                             n->sums, n->squares);
+        } else {
+            (cpu_has_avx512() ? cpu_add_moments_avx512 : cpu_add_moments_avx2)(x, terms, n->middle[0], n->sums, n->squares);
+        }
+    } while (next_row(step, at, &x));
+}
+
+/* Squares of one result that are more than floats are. */
+static double
+add_far_squares(const struct cpu_step *step, const float *x, double mean)
+{
+    const size_t last = step->rank - 1;
+    int64_t at[LEAT_RANK_MAX] = {0};
+    double squares = 0;
+
+    do {
+        for (int64_t t = 0; t < step->dims[last]; t++) {
+            const double d = (double)x[t * step->strides[last]] - mean;
+            squares += d * d;
+        }
+    } while (next_row(step, at, &x));
+    return squares;
+}
+
+static void
+move_all(const struct cpu_step *step, const float *x, const struct normalisation *n, float *y)
+{
+    const size_t last = step->rank - 1, terms = (size_t)step->dims[last], stride = (size_t)step->strides[last];
+    const float *const begin = x;
+    int64_t at[LEAT_RANK_MAX] = {0};
+
+    do {
+        float *to = y + (x - begin);
+        if (n->width > 0) {
+            (cpu_has_avx512() ? cpu_move_columns_avx512 : cpu_move_columns_avx2)(x, terms, stride, n->width, n->middle, n->by, n->shift, to);
+        } else {
+            (cpu_has_avx512() ? cpu_move_row_avx512 : cpu_move_row_avx2)(x, terms, n->middle[0], n->by[0], n->shift[0], to);
+        }
+    } while (next_row(step, at, &x));
+}
+
+/* args: x, y. The mean of what is left of numbers less their mean as a float makes up for what that is beside it. */
+static void
+centre_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const struct cpu_step *step = call->step;
+    const size_t blocks = step->inner > 0 ? (step->inner + WIDTH - 1) / WIDTH : 1;
+    struct normalisation n;
+    double terms = 1;
+
+    for (uint32_t d = (uint32_t)step->outer; d < step->rank; d++) {
+        terms *= (double)step->dims[d];
+    }
+    for (size_t u = begin; u < end; u++) {
+        const size_t first = u % blocks * WIDTH, at = begin_of(step, u / blocks) + first, side = step->inner - first;
+        const float *x = (const float *)call->pointers[0] + at;
+        n.width = step->inner == 0 ? 0 : side < WIDTH ? side : WIDTH;
+        memset(n.middle, 0, sizeof(n.middle));
+        add_moments(step, x, &n);
+        for (size_t l = 0; l < WIDTH; l++) {
+            n.middle[l] = (float)(n.sums[l] / terms);
+        }
+        add_moments(step, x, &n);
+        for (size_t l = 0; l < (n.width > 0 ? n.width : 1); l++) {
+            const double beside = n.sums[l] / terms, mean = (double)n.middle[l] + beside;
+            const bool far = !isfinite(n.squares[l]);
+            const double variance = far ? add_far_squares(step, x + l, mean) / terms : n.squares[l] / terms - beside * beside;
+            const double by = 1 / (sqrt(variance < 0 ? 0 : variance) + DEVIATION_MORE);
+            n.by[l] = (float)by;
+            n.shift[l] = (float)(-beside * by);
+        }
+        move_all(step, x, &n, (float *)call->pointers[1] + at);
+    }
+}
+
+static enum leat_status
+centre(const struct cpu_call *call)
+{
+    size_t terms;
+    const size_t units = units_of(call->step, &terms);
+
+    cpu_share(call, centre_part, units, 1 + SHARED_LEAST / terms);
+    return LEAT_OK;
+}
+#endif
 
 /* ---- LpNormalization -------------------------------------------------------------------------------- */
 
@@ -566,11 +685,10 @@ gather_axes(const struct leat_value *x, uint32_t mask, bool going, int64_t *dims
     return count;
 }
 
-enum leat_status
-cpu_lower_reduce(struct cpu_builder *b)
+static enum leat_status
+add_reduction(struct cpu_builder *b, uint32_t mask, enum leat_status (*kernel)(const struct cpu_call *call))
 {
     const struct leat_value *x = leat_node_input(b->graph, b->node, 0);
-    const uint32_t mask = leat_reduce_axes(b->graph, b->node);
     struct cpu_arg args[2] = {{0, 0}};
     int64_t dims[LEAT_RANK_MAX], strides[LEAT_RANK_MAX];
     struct cpu_step *step;
@@ -580,15 +698,15 @@ cpu_lower_reduce(struct cpu_builder *b)
     }
     const uint32_t stay = gather_axes(x, mask, false, dims, strides);
     const uint32_t go = gather_axes(x, mask, true, dims + stay, strides + stay);
-    if (go == 0 || (b->node->op->kind == LEAT_OP_REDUCE_LOG_SUM_EXP && !has_vectors())) {
-        return LEAT_AGAIN; /* of one element each, or of exponentials without vectors */
+    if (go == 0) {
+        return LEAT_AGAIN; /* of one element each */
     }
     enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
     if (status == LEAT_OK) {
         status = cpu_plain_output(b, 0, &args[1].tensor);
     }
     if (status == LEAT_OK) {
-        status = cpu_add_kernel(b, reduce, args, 2, &step);
+        status = cpu_add_kernel(b, kernel, args, 2, &step);
     }
     if (status == LEAT_OK) {
         step->rank = stay + go;
@@ -598,6 +716,24 @@ cpu_lower_reduce(struct cpu_builder *b)
         memcpy(step->strides, strides, step->rank * sizeof(*strides));
     }
     return status;
+}
+
+enum leat_status
+cpu_lower_reduce(struct cpu_builder *b)
+{
+    const bool exponentials = b->node->op->kind == LEAT_OP_REDUCE_LOG_SUM_EXP;
+    return exponentials && !has_vectors() ? LEAT_AGAIN : add_reduction(b, leat_reduce_axes(b->graph, b->node), reduce);
+}
+
+enum leat_status
+cpu_lower_mean_variance(struct cpu_builder *b)
+{
+#if defined(__x86_64__)
+    return has_vectors() ? add_reduction(b, leat_mean_variance_axes(b->graph, b->node), centre) : LEAT_AGAIN;
+#else
+    (void)b;
+    return LEAT_AGAIN;
+#endif
 }
 
 enum leat_status

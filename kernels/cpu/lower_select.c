@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ArgMax and ArgMin of floats along any axis, and TopK along the last one. As in the reference functions a NaN is beyond every number,
- * 0 is no more than -0, and of equal ones the first comes first.
+ * ArgMax, ArgMin and Hardmax of floats along any axis, and TopK along the last one. As in the reference functions a NaN is beyond every
+ * number, but in Hardmax neither more nor less, 0 is no more than -0, and of equal ones the first comes first.
  */
 #include <math.h>
 #include <string.h>
@@ -113,6 +113,105 @@ find_places(const struct cpu_call *call)
 
     cpu_share(call, place_units, step->outer * blocks, 1 + SHARED_LEAST / (step->count * width));
     return LEAT_OK;
+}
+
+/* Of WIDTH columns, where NaN is neither more nor less. */
+static inline void
+mark_columns(const float *x, size_t count, size_t stride, size_t width, float *y)
+{
+    vector best[VECTORS] = {{0}}, next[VECTORS] = {{0}};
+    places place[VECTORS] = {{0}};
+    int32_t each[WIDTH];
+
+    memcpy(best, x, width * sizeof(*x));
+    for (size_t t = 0; t < count; t++) {
+        memcpy(next, x + t * stride, width * sizeof(*x));
+        for (size_t v = 0; v < VECTORS; v++) {
+            const places more = next[v] > best[v];
+            best[v] = (vector)((more & (places)next[v]) | (~more & (places)best[v]));
+            place[v] = (more & (int32_t)t) | (~more & place[v]);
+        }
+        for (size_t l = 0; l < width; l++) {
+            y[t * stride + l] = 0;
+        }
+    }
+    memcpy(each, place, sizeof(each));
+    for (size_t l = 0; l < width; l++) {
+        y[(size_t)each[l] * stride + l] = 1;
+    }
+}
+
+static void
+mark_row(const float *x, size_t count, float *y)
+{
+    size_t place = place_of(x, count, true, false);
+
+    if (isnan(x[place])) {
+        place = 0;
+        for (size_t i = 1; i < count; i++) {
+            place = x[i] > x[place] ? i : place;
+        }
+    }
+    memset(y, 0, count * sizeof(*y));
+    y[place] = 1;
+}
+
+/* f32[outer][count][inner]. args: x, y. Units as above. */
+static void
+mark_units(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const struct cpu_step *step = call->step;
+    const size_t inner = step->inner, count = step->count, blocks = (inner + WIDTH - 1) / WIDTH;
+
+    for (size_t u = begin; u < end; u++) {
+        const size_t first = u % blocks * WIDTH, at = u / blocks * count * inner + first;
+        const float *x = (const float *)call->pointers[0] + at;
+        float *y = (float *)call->pointers[1] + at;
+        if (inner == 1) {
+            mark_row(x, count, y);
+        } else if (inner - first >= WIDTH) {
+            mark_columns(x, count, inner, WIDTH, y);
+        } else {
+            mark_columns(x, count, inner, inner - first, y);
+        }
+    }
+}
+
+static enum leat_status
+mark_places(const struct cpu_call *call)
+{
+    const struct cpu_step *step = call->step;
+    const size_t blocks = (step->inner + WIDTH - 1) / WIDTH, width = step->inner < WIDTH ? step->inner : WIDTH;
+
+    cpu_share(call, mark_units, step->outer * blocks, 1 + SHARED_LEAST / (step->count * width));
+    return LEAT_OK;
+}
+
+enum leat_status
+cpu_lower_hardmax(struct cpu_builder *b)
+{
+    const struct leat_value *x = leat_node_input(b->graph, b->node, 0);
+    struct leat_softmax_extent extent;
+    struct cpu_arg args[2] = {{0, 0}};
+    struct cpu_step *step;
+
+    leat_softmax_extent(b->graph, b->node, &extent);
+    if (x->dtype != LEAT_DTYPE_F32 || leat_value_elements(x) == 0 || extent.axis > INT32_MAX) {
+        return LEAT_AGAIN;
+    }
+    enum leat_status status = cpu_plain(b, b->node->inputs[0], &args[0].tensor);
+    if (status == LEAT_OK) {
+        status = cpu_plain_output(b, 0, &args[1].tensor);
+    }
+    if (status == LEAT_OK) {
+        status = cpu_add_kernel(b, mark_places, args, 2, &step);
+    }
+    if (status == LEAT_OK) {
+        step->outer = extent.outer;
+        step->count = extent.axis;
+        step->inner = extent.inner;
+    }
+    return status;
 }
 
 /* x as [outer][count][inner] around `axis`. */

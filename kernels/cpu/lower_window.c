@@ -623,9 +623,11 @@ cpu_lower_pool(struct cpu_builder *b)
     struct geometry geometry;
 
     if (!has_elements(b->graph, node) || (!is_max && leat_node_input(b->graph, node, 0)->dtype != LEAT_DTYPE_F32) ||
-        cpu_value_md(leat_node_input(b->graph, node, 0)).ndims == 0 ||
-        (node->output_count > 1 && node->outputs[1] != LEAT_VALUE_NONE)) {
+        cpu_value_md(leat_node_input(b->graph, node, 0)).ndims == 0) {
         return LEAT_AGAIN;
+    }
+    if (node->output_count > 1 && node->outputs[1] != LEAT_VALUE_NONE) {
+        return cpu_lower_max_places(b);
     }
     const enum leat_status status = leat_window_of(b->graph, node, &window);
     if (status != LEAT_OK) {

@@ -381,6 +381,7 @@ bool cpu_expansion_waits(const struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_expansion(struct cpu_builder *b, const struct leat_node *points);
 LEAT_MUST_CHECK enum leat_status cpu_lower_conv_transpose(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_pool(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_max_places(struct cpu_builder *b); /* MaxPool of floats that says where, too */
 LEAT_MUST_CHECK enum leat_status cpu_lower_global_pool(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_resize(struct cpu_builder *b);
 /* The same on kernels of our own, with AVX-512 or AVX2, of floats. */
@@ -399,7 +400,9 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_unary(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_cast(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_binary(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_total(struct cpu_builder *b);
-/* Add, Sub, Mul, Div, PRelu, Max and Min of two, comparisons and logic on a kernel of our own, whatever is spread. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_power(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_test(struct cpu_builder *b); /* Not, IsNaN, IsInf */
+/* Add, Sub, Mul, Div, PRelu, Max and Min of two, Pow, Mod, BitShift, comparisons and logic on a kernel of our own, whatever is spread. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_broadcast(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_extreme(struct cpu_builder *b); /* Max and Min of two */
 LEAT_MUST_CHECK enum leat_status cpu_lower_where(struct cpu_builder *b);
@@ -410,11 +413,15 @@ bool cpu_layer_norm_runs_here(void);
 LEAT_MUST_CHECK enum leat_status cpu_add_layer_norm(struct cpu_builder *b, const struct cpu_arg *args, uint32_t arg_count,
                                                     size_t rows, size_t width);
 LEAT_MUST_CHECK enum leat_status cpu_lower_arg_extreme(struct cpu_builder *b); /* ArgMax, ArgMin */
+LEAT_MUST_CHECK enum leat_status cpu_lower_hardmax(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_top_k(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_cum_sum(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_dft(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_stft(struct cpu_builder *b);
 /* Floats along any axes. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_reduce(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_lp_normalization(struct cpu_builder *b);
+LEAT_MUST_CHECK enum leat_status cpu_lower_mean_variance(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_view(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_concat(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_split(struct cpu_builder *b);

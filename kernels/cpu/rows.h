@@ -33,6 +33,22 @@ double cpu_row_exponentials_avx2(const float *x, size_t count, float less);
 void cpu_add_exponentials_avx512(const float *x, size_t terms, size_t stride, size_t width, const float *less, double *totals);
 void cpu_add_exponentials_avx2(const float *x, size_t terms, size_t stride, size_t width, const float *less, double *totals);
 
+/* Adds the sum of x - middle, and that of squares. */
+void cpu_add_moments_avx512(const float *x, size_t count, float middle, double *sum, double *squares);
+void cpu_add_moments_avx2(const float *x, size_t count, float middle, double *sum, double *squares);
+/* The same of columns side by side. */
+void cpu_add_column_moments_avx512(const float *x, size_t terms, size_t stride, size_t width, const float *middle, double *sums,
+                                   double *squares);
+void cpu_add_column_moments_avx2(const float *x, size_t terms, size_t stride, size_t width, const float *middle, double *sums,
+                                 double *squares);
+/* y = (x - middle) * by + shift, of a row; and of columns. */
+void cpu_move_row_avx512(const float *x, size_t count, float middle, float by, float shift, float *y);
+void cpu_move_row_avx2(const float *x, size_t count, float middle, float by, float shift, float *y);
+void cpu_move_columns_avx512(const float *x, size_t terms, size_t stride, size_t width, const float *middle, const float *by,
+                             const float *shift, float *y);
+void cpu_move_columns_avx2(const float *x, size_t terms, size_t stride, size_t width, const float *middle, const float *by,
+                           const float *shift, float *y);
+
 /* y = (x - mean) / sqrt(variance + epsilon) * scale + shift. */
 void cpu_normalise_plane_avx512(const float *x, size_t count, float epsilon, float scale, float shift, float *y);
 void cpu_normalise_plane_avx2(const float *x, size_t count, float epsilon, float scale, float shift, float *y);

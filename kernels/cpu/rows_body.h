@@ -255,7 +255,72 @@ CPU_SIZED(cpu_add_exponentials)(const float *x, size_t terms, size_t stride, siz
     }
 }
 
+CPU_KERNEL void
+CPU_SIZED(cpu_add_moments)(const float *x, size_t count, float middle, double *sum, double *squares)
+{
+    const size_t most = CPU_ROW_TERMS * RUN;
+
+    for (size_t i = 0; i < count; i += most) { /* which the first-level cache has when it is read again */
+        const size_t some = count - i < most ? count - i : most;
+        *sum += (double)sum_run(x + i, some, middle, AS_THEY_ARE);
+        *squares += (double)sum_run(x + i, some, middle, SQUARES);
+    }
+}
+
+CPU_KERNEL void
+CPU_SIZED(cpu_add_column_moments)(const float *x, size_t terms, size_t stride, size_t width, const float *middle, double *sums,
+                                  double *squares)
+{
+    float each[2][CPU_LANES];
+
+    for (size_t c = 0; c < width; c += CPU_LANES) {
+        const int64_t left = (int64_t)(width - c);
+        const cpu_floats less = cpu_load_first(middle + c, left);
+        for (size_t first = 0; first < terms; first += CPU_ROW_TERMS) {
+            const size_t end = terms - first < CPU_ROW_TERMS ? terms : first + CPU_ROW_TERMS;
+            cpu_floats sum = CPU_V(setzero)(), square = sum;
+            for (size_t t = first; t < end; t++) {
+                const cpu_floats d = CPU_V(sub)(cpu_load_first(x + t * stride + c, left), less);
+                sum = CPU_V(add)(sum, d);
+                square = CPU_V(fmadd)(d, d, square);
+            }
+            CPU_V(storeu)(each[0], sum);
+            CPU_V(storeu)(each[1], square);
+            for (size_t l = 0; l < CPU_LANES && c + l < width; l++) {
+                sums[c + l] += (double)each[0][l];
+                squares[c + l] += (double)each[1][l];
+            }
+        }
+    }
+}
+
 /* ---- Normalisation ---------------------------------------------------------------------------------- */
+
+CPU_KERNEL void
+CPU_SIZED(cpu_move_row)(const float *x, size_t count, float middle, float by, float shift, float *y)
+{
+    const cpu_floats less = CPU_V(set1)(middle), times = CPU_V(set1)(by), more = CPU_V(set1)(shift);
+
+    for (size_t i = 0; i < count; i += CPU_LANES) {
+        const int64_t left = (int64_t)(count - i);
+        cpu_store_first(y + i, left, CPU_V(fmadd)(CPU_V(sub)(cpu_load_first(x + i, left), less), times, more));
+    }
+}
+
+CPU_KERNEL void
+CPU_SIZED(cpu_move_columns)(const float *x, size_t terms, size_t stride, size_t width, const float *middle, const float *by,
+                            const float *shift, float *y)
+{
+    for (size_t c = 0; c < width; c += CPU_LANES) {
+        const int64_t left = (int64_t)(width - c);
+        const cpu_floats less = cpu_load_first(middle + c, left), times = cpu_load_first(by + c, left);
+        const cpu_floats more = cpu_load_first(shift + c, left);
+        for (size_t t = 0; t < terms; t++) {
+            const cpu_floats d = CPU_V(sub)(cpu_load_first(x + t * stride + c, left), less);
+            cpu_store_first(y + t * stride + c, left, CPU_V(fmadd)(d, times, more));
+        }
+    }
+}
 
 /* y = (x - middle) * by + shift; middle is the mean as a float has it, and shift makes up for what that is beside it. */
 struct affine {
@@ -275,12 +340,8 @@ CPU_SIZED(cpu_normalise_plane)(const float *x, size_t count, float epsilon, floa
 {
     const double mean = total(x, count, 0, AS_THEY_ARE) / (double)count;
     const struct affine to = affine_of(mean, total(x, count, (float)mean, SQUARES), (double)count, epsilon, scale, shift);
-    const cpu_floats middle = CPU_V(set1)(to.middle), by = CPU_V(set1)(to.by), moved = CPU_V(set1)(to.shift);
 
-    for (size_t i = 0; i < count; i += CPU_LANES) {
-        const int64_t left = (int64_t)(count - i);
-        cpu_store_first(y + i, left, CPU_V(fmadd)(CPU_V(sub)(cpu_load_first(x + i, left), middle), by, moved));
-    }
+    CPU_SIZED(cpu_move_row)(x, count, to.middle, to.by, to.shift, y);
 }
 
 /* Of each lane: of x less `middle`, or of their squares. */

@@ -49,10 +49,7 @@ soften(const float *x, size_t rows, size_t width, int64_t columns, const size_t 
     for (size_t v = 0; v < vectors; v++) {
         sums[v] = CPU_V(add)(totals[v], sums[v]);
         if (logarithm) {
-            float logarithms[CPU_LANES];
-            CPU_V(storeu)(logarithms, sums[v]);
-            cpu_logarithms(logarithms, logarithms, CPU_LANES);
-            sums[v] = CPU_V(loadu)(logarithms);
+            sums[v] = cpu_logarithm(sums[v]);
         } else {
             sums[v] = CPU_V(div)(cpu_all(1), sums[v]);
         }

@@ -13,7 +13,8 @@
 #include "kernels/team.h"
 #include "tests/kernels/model_builder.h"
 
-enum { ONNX_F32 = 1, ONNX_U8 = 2, ONNX_I8 = 3, ONNX_I32 = 6, ONNX_I64 = 7, ONNX_BOOL = 9 };
+enum { ONNX_F32 = 1, ONNX_U8 = 2, ONNX_I8 = 3, ONNX_U16 = 4, ONNX_I16 = 5, ONNX_I32 = 6, ONNX_I64 = 7, ONNX_BOOL = 9, ONNX_F64 = 11 };
+enum { ONNX_U32 = 12, ONNX_U64 = 13 };
 
 /* A graph loaded into one backend. */
 struct loaded {

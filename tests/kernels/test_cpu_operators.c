@@ -260,6 +260,81 @@ test_places(struct leat_team *team, uint32_t round)
     EXPECT(!check(&b, team, greatest ? LEAT_OP_ARG_MAX : LEAT_OP_ARG_MIN, round % 3 == 0, 0));
 }
 
+/* Of the first of the greatest, along any axis; a NaN is not greater, nor is anything than it. */
+static void
+test_hardmax(struct leat_team *team, uint32_t round)
+{
+    const size_t rank = (size_t)between(2, 4);
+    const int64_t axis = between(1, (int64_t)rank - 1);
+    int64_t dims[4] = {-1};
+    struct builder b;
+
+    for (size_t d = 1; d < rank; d++) {
+        dims[d] = between(1, between(0, 2) == 0 ? 150 : 20);
+    }
+    coarse(&b, dims, rank);
+    (void)builder_int(&b, builder_node(&b, "Hardmax", "r", "y"), "axis", between(0, 1) != 0 ? axis : axis - (int64_t)rank);
+    EXPECT(!check(&b, team, LEAT_OP_HARDMAX, round % 2 == 0, 0));
+}
+
+/*
+ * Along one, two or three axes, padded and with gaps, of numbers of which many are equal, and of what is none. Places count items too: there
+ * is one.
+ */
+static void
+test_pooled_places(struct leat_team *team, uint32_t round)
+{
+    const size_t spatial = (size_t)between(1, 3);
+    int64_t dims[5] = {between(1, 2), between(1, 4)}, kernel[3], strides[3], dilations[3], pads[6];
+    const struct leat_backend *const backends[3] = {&leat_backend_reference, &leat_backend_cpu, &leat_backend_cpu};
+    float *y[3];
+    int64_t *where[3];
+    struct builder b;
+    struct loaded loaded;
+
+    for (size_t d = 0; d < spatial; d++) {
+        dims[2 + d] = between(4, d + 1 == spatial && between(0, 2) == 0 ? 150 : 12);
+        kernel[d] = between(1, 4);
+        strides[d] = between(1, 3);
+        dilations[d] = kernel[d] > 1 && dims[2 + d] > 8 ? between(1, 2) : 1;
+        pads[d] = between(0, kernel[d] - 1);
+        pads[spatial + d] = between(0, kernel[d] - 1);
+    }
+    coarse(&b, dims, 2 + spatial);
+    Onnx__NodeProto *node = builder_node(&b, "MaxPool", "r", "most where");
+    (void)builder_ints(&b, node, "kernel_shape", kernel, spatial);
+    (void)builder_ints(&b, node, "strides", strides, spatial);
+    (void)builder_ints(&b, node, "dilations", dilations, spatial);
+    (void)builder_ints(&b, node, "pads", pads, 2 * spatial);
+    (void)builder_int(&b, node, "ceil_mode", between(0, 1));
+    builder_output(&b, "most");
+    builder_output(&b, "where");
+    struct leat_graph *graph = import_graph(&b);
+    const struct leat_value *most = &graph->values[graph->outputs[0]];
+    const size_t count = leat_value_elements(most);
+    float *x = numbers(leat_value_elements(&graph->values[graph->inputs[0]]), round % 2 == 0);
+    for (size_t k = 0; k < 3; k++) {
+        y[k] = numbers(count, false);
+        where[k] = calloc(count, sizeof(*where[k]));
+        EXPECT(where[k] != NULL);
+        load_for_team(backends[k], graph, k == 2 ? team : NULL, &loaded);
+        EXPECT(run(&loaded, (const void *const[]){x}, (void *const[]){y[k], where[k]}) == LEAT_OK);
+        unload(&loaded);
+        EXPECT(memcmp(where[0], where[k], count * sizeof(*where[k])) == 0);
+        for (size_t i = 0; i < count; i++) {
+            EXPECT(near(y[k][i], y[0][i], 0));
+        }
+    }
+    EXPECT(count_plain_loops(graph, LEAT_OP_MAX_POOL) == 0);
+    for (size_t k = 0; k < 3; k++) {
+        free(y[k]);
+        free(where[k]);
+    }
+    free(x);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
 /* In order, equal ones by their places, whether these are asked for or not. */
 static void
 test_most(struct leat_team *team, uint32_t round)
@@ -329,6 +404,8 @@ test_compared(struct leat_team *team, uint32_t round)
     } rows[] = {{"Max", LEAT_OP_MAX},
                 {"Min", LEAT_OP_MIN},
                 {"PRelu", LEAT_OP_PRELU},
+                {"Pow", LEAT_OP_POW},
+                {"Mod", LEAT_OP_MOD},
                 {"Equal", LEAT_OP_EQUAL},
                 {"Greater", LEAT_OP_GREATER},
                 {"GreaterOrEqual", LEAT_OP_GREATER_OR_EQUAL},
@@ -337,9 +414,10 @@ test_compared(struct leat_team *team, uint32_t round)
                 {"And", LEAT_OP_AND},
                 {"Or", LEAT_OP_OR},
                 {"Xor", LEAT_OP_XOR}};
-    static const int types[] = {ONNX_F32, ONNX_I32, ONNX_I64, ONNX_BOOL};
+    static const int types[] = {ONNX_F32, ONNX_F64, ONNX_I32, ONNX_I64, ONNX_U8, ONNX_BOOL};
     const size_t row = round % LEAT_COUNT_OF(rows);
-    const int type = row < 3 ? ONNX_F32 : row > 7 ? ONNX_BOOL : types[between(0, row == 3 ? 3 : 2)];
+    const bool computes = row < 5;
+    const int type = computes ? ONNX_F32 : row > 9 ? ONNX_BOOL : types[between(0, row == 5 ? 5 : 4)];
     const size_t rank = (size_t)between(2, 4), less = (size_t)between(0, (int64_t)rank - 1);
     int64_t dims[4] = {-1}, other[4];
     struct builder b;
@@ -362,13 +440,88 @@ test_compared(struct leat_team *team, uint32_t round)
         (void)builder_int(&b, builder_node(&b, "Cast", "r", "p"), "to", type);
         (void)builder_int(&b, builder_node(&b, "Cast", "w", "q"), "to", type);
     }
+    if (rows[row].kind == LEAT_OP_MOD && between(0, 1) != 0) { /* more than 2^28 times what is divided by */
+        (void)builder_constant(&b, "many", ONNX_F32, (const float[]){1e9f}, NULL, 0);
+        b.nodes[1]->output[0] = strcpy(builder_alloc(&b, 8), "some");
+        (void)builder_node(&b, "Mul", "some many", "r");
+    }
     const char *inputs = type == ONNX_F32 ? (row == 2 || between(0, 1) != 0 ? "r w" : "w r") : between(0, 1) != 0 ? "p q" : "q p";
-    (void)builder_node(&b, rows[row].name, inputs, row < 3 ? "y" : "truth");
-    if (row >= 3) {
+    Onnx__NodeProto *node = builder_node(&b, rows[row].name, inputs, computes ? "y" : "truth");
+    if (rows[row].kind == LEAT_OP_MOD) {
+        (void)builder_int(&b, node, "fmod", 1);
+    }
+    if (!computes) {
         (void)builder_int(&b, builder_node(&b, "Cast", "truth", "y"), "to", ONNX_F32);
     }
-    EXPECT(!check(&b, team, rows[row].kind, round % 3 == 0 && type == ONNX_F32, 0));
+    EXPECT(!check(&b, team, rows[row].kind, round % 3 == 0 && type == ONNX_F32, rows[row].kind == LEAT_OP_POW ? 1e-6f : 0));
     free(z);
+}
+
+/* Remainders of whole numbers of every type, by numbers of either sign, and shifts by less than the width, by as much, and by more. */
+static void
+test_of_integers(struct leat_team *team, uint32_t round)
+{
+    static const int types[] = {ONNX_U8, ONNX_U16, ONNX_U32, ONNX_U64, ONNX_I8, ONNX_I16, ONNX_I32, ONNX_I64};
+    const size_t kind_of_type = round / 2 % LEAT_COUNT_OF(types);
+    const bool shifts = round % 2 != 0 && kind_of_type < 4, is_signed = kind_of_type >= 4;
+    const int64_t dims[3] = {-1, between(1, 9), between(1, 70)}, spread[3] = {1, between(0, 1) != 0 ? 1 : dims[1], dims[2]};
+    const size_t first = (size_t)between(0, 3);
+    static const float factors[] = {1e2f, 1e5f, 1e12f};
+    const float factor = factors[between(0, 2)], shift = is_signed ? 0 : factor;
+    size_t count = 1;
+    struct builder b;
+
+    for (size_t d = first; d < 3; d++) {
+        count *= (size_t)spread[d];
+    }
+    float *other = numbers(count, false);
+    for (size_t i = 0; i < count; i++) {
+        other[i] = shifts ? roundf(70 * fabsf(other[i])) : roundf(10 * other[i]);
+        other[i] = shifts || other[i] != 0 ? other[i] : -1; /* by 0 nothing is divided: test_hostile_payload has that */
+        other[i] = is_signed || shifts ? other[i] : fabsf(other[i]);
+    }
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, dims, 3);
+    (void)builder_constant(&b, "factor", ONNX_F32, &factor, NULL, 0);
+    (void)builder_constant(&b, "shift", ONNX_F32, &shift, NULL, 0);
+    (void)builder_constant(&b, "w", ONNX_F32, other, spread + first, 3 - first);
+    (void)builder_node(&b, "Mul", "x factor", "m");
+    (void)builder_node(&b, "Add", "m shift", "a");
+    (void)builder_int(&b, builder_node(&b, "Cast", "a", "p"), "to", types[kind_of_type]);
+    (void)builder_int(&b, builder_node(&b, "Cast", "w", "q"), "to", types[kind_of_type]);
+    Onnx__NodeProto *node = builder_node(&b, shifts ? "BitShift" : "Mod", "p q", "r");
+    if (shifts) {
+        (void)builder_string(&b, node, "direction", between(0, 1) != 0 ? "LEFT" : "RIGHT");
+    } else {
+        (void)builder_int(&b, node, "fmod", between(0, 1));
+    }
+    (void)builder_int(&b, builder_node(&b, "Cast", "r", "y"), "to", ONNX_F32);
+    EXPECT(!check(&b, team, shifts ? LEAT_OP_BIT_SHIFT : LEAT_OP_MOD, false, 0));
+    free(other);
+}
+
+/* Of numbers, of what is none, and of truths. */
+static void
+test_tests(struct leat_team *team, uint32_t round)
+{
+    static const enum leat_op_kind kinds[] = {LEAT_OP_NOT, LEAT_OP_IS_NAN, LEAT_OP_IS_INF};
+    static const char *const names[] = {"Not", "IsNaN", "IsInf"};
+    const size_t row = round % LEAT_COUNT_OF(kinds);
+    struct builder b;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(-1, between(1, 40), between(1, 40)));
+    if (row == 0) {
+        (void)builder_node(&b, "Round", "x", "r");
+        (void)builder_int(&b, builder_node(&b, "Cast", "r", "b"), "to", ONNX_BOOL);
+    }
+    Onnx__NodeProto *node = builder_node(&b, names[row], row == 0 ? "b" : "x", "t");
+    if (row == 2) {
+        (void)builder_int(&b, node, "detect_positive", between(0, 1));
+        (void)builder_int(&b, node, "detect_negative", between(0, 1));
+    }
+    (void)builder_int(&b, builder_node(&b, "Cast", "t", "y"), "to", ONNX_F32);
+    EXPECT(!check(&b, team, kinds[row], row > 0, 0));
 }
 
 /* ---- Functions -------------------------------------------------------------------------------------- */
@@ -380,21 +533,28 @@ test_functions(struct leat_team *team, uint32_t round)
     static const struct {
         const char *name;
         enum leat_op_kind kind;
-    } rows[] = {{"Ceil", LEAT_OP_CEIL},     {"Celu", LEAT_OP_CELU},
-                {"Cos", LEAT_OP_COS},       {"Elu", LEAT_OP_ELU},
-                {"Erf", LEAT_OP_ERF},       {"Floor", LEAT_OP_FLOOR},
-                {"Round", LEAT_OP_ROUND},   {"HardSigmoid", LEAT_OP_HARD_SIGMOID},
-                {"Selu", LEAT_OP_SELU},     {"Sigmoid", LEAT_OP_SIGMOID},
+    } rows[] = {{"Acos", LEAT_OP_ACOS},     {"Acosh", LEAT_OP_ACOSH},
+                {"Asin", LEAT_OP_ASIN},     {"Asinh", LEAT_OP_ASINH},
+                {"Atan", LEAT_OP_ATAN},     {"Atanh", LEAT_OP_ATANH},
+                {"Ceil", LEAT_OP_CEIL},     {"Celu", LEAT_OP_CELU},
+                {"Cos", LEAT_OP_COS},       {"Cosh", LEAT_OP_COSH},
+                {"Elu", LEAT_OP_ELU},       {"Erf", LEAT_OP_ERF},
+                {"Floor", LEAT_OP_FLOOR},   {"Round", LEAT_OP_ROUND},
+                {"HardSigmoid", LEAT_OP_HARD_SIGMOID}, {"Selu", LEAT_OP_SELU},
+                {"Shrink", LEAT_OP_SHRINK}, {"Sigmoid", LEAT_OP_SIGMOID},
                 {"Sign", LEAT_OP_SIGN},     {"Sin", LEAT_OP_SIN},
-                {"Softsign", LEAT_OP_SOFTSIGN}, {"Tanh", LEAT_OP_TANH},
-                {"ThresholdedRelu", LEAT_OP_THRESHOLDED_RELU},
+                {"Sinh", LEAT_OP_SINH},     {"Softplus", LEAT_OP_SOFTPLUS},
+                {"Softsign", LEAT_OP_SOFTSIGN}, {"Tan", LEAT_OP_TAN},
+                {"Tanh", LEAT_OP_TANH},     {"ThresholdedRelu", LEAT_OP_THRESHOLDED_RELU},
                 {"Log", LEAT_OP_LOG}};
     static const float factors[] = {1, 8, 100, 4e4f, 3e7f, 1e-3f, 1e-42f};
     const size_t row = round % LEAT_COUNT_OF(rows);
     const enum leat_op_kind kind = rows[row].kind;
     const float factor = factors[between(0, kind == LEAT_OP_LOG ? 6 : 5)];
-    const float back = factor < 1 && kind != LEAT_OP_COS && kind != LEAT_OP_LOG ? 1 / factor : 1;
-    const bool behind = between(0, 3) == 0 && factor == 1 && kind != LEAT_OP_LOG, parameters = between(0, 1) != 0;
+    const bool odd_at_0 = kind != LEAT_OP_COS && kind != LEAT_OP_COSH && kind != LEAT_OP_LOG && kind != LEAT_OP_ACOS && kind != LEAT_OP_SOFTPLUS;
+    const float back = factor < 1 && odd_at_0 ? 1 / factor : 1;
+    const bool bounded = kind == LEAT_OP_LOG || kind == LEAT_OP_ACOS || kind == LEAT_OP_ACOSH || kind == LEAT_OP_ASIN || kind == LEAT_OP_ATANH;
+    const bool behind = between(0, 3) == 0 && factor == 1 && !bounded && kind != LEAT_OP_TAN, parameters = between(0, 1) != 0;
     const bool steps = kind == LEAT_OP_CEIL || kind == LEAT_OP_FLOOR || kind == LEAT_OP_ROUND || kind == LEAT_OP_SIGN;
     const bool shifted = kind == LEAT_OP_SIGMOID || kind == LEAT_OP_HARD_SIGMOID;
     const int64_t channels = behind ? between(1, 20) : between(1, 40);
@@ -415,10 +575,14 @@ test_functions(struct leat_team *team, uint32_t round)
     if (parameters && (kind == LEAT_OP_SELU || kind == LEAT_OP_HARD_SIGMOID)) {
         (void)builder_float(&b, node, kind == LEAT_OP_SELU ? "gamma" : "beta", 0.7f);
     }
+    if (parameters && kind == LEAT_OP_SHRINK) {
+        (void)builder_float(&b, node, "lambd", 0.3f);
+        (void)builder_float(&b, node, "bias", 0.1f);
+    }
     if (back != 1 && !shifted) {
         (void)builder_node(&b, "Mul", "r back", "y");
     }
-    const bool jumps = steps || kind == LEAT_OP_THRESHOLDED_RELU; /* what a convolution rounds otherwise may be on the other side */
+    const bool jumps = steps || kind == LEAT_OP_THRESHOLDED_RELU || kind == LEAT_OP_SHRINK; /* what a convolution rounds otherwise may be on the other side */
     const bool plain = check(&b, team, kind, !behind && round % 3 == 0, behind ? (jumps ? INFINITY : 1e-4f) : steps ? 0 : 1e-6f);
 #if defined(__x86_64__)
     EXPECT(!plain);
@@ -910,6 +1074,208 @@ test_normalised(struct leat_team *team)
     free(shift);
 }
 
+/* Over any axes but the items', of numbers beside 0, of such whose squares are no floats, of equal ones, and of what is none. */
+static void
+test_centred(struct leat_team *team, uint32_t round)
+{
+    static const float factors[] = {1, 1e-3f, 1e25f, 0};
+    const float factor = factors[between(0, 3)], beside = factor * (float)between(-20, 20) + (factor == 0 ? 0.1f : 0);
+    const size_t rank = (size_t)between(2, 5);
+    int64_t dims[5] = {-1}, axes[5];
+    struct builder b;
+    size_t count = 0;
+    bool reduces = false;
+
+    for (size_t d = 1; d < rank; d++) {
+        const int64_t long_one = between(0, 5);
+        dims[d] = between(1, long_one == 0 && rank < 5 ? 300 : long_one == 1 ? 40 : 7);
+        if (between(0, 1) != 0 || (count == 0 && d + 1 == rank)) {
+            axes[count++] = between(0, 1) != 0 ? (int64_t)d : (int64_t)d - (int64_t)rank;
+            reduces = reduces || dims[d] > 1;
+        }
+    }
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, dims, rank);
+    (void)builder_constant(&b, "factor", ONNX_F32, &factor, NULL, 0);
+    (void)builder_constant(&b, "beside", ONNX_F32, &beside, NULL, 0);
+    (void)builder_node(&b, "Mul", "x factor", "m");
+    (void)builder_node(&b, "Add", "m beside", "a");
+    (void)builder_ints(&b, builder_node(&b, "MeanVarianceNormalization", "a", "y"), "axes", axes, count);
+    const bool plain = check(&b, team, LEAT_OP_MEAN_VARIANCE_NORMALIZATION, round % 4 == 0 && factor == 1, 2e-5f);
+#if defined(__x86_64__)
+    EXPECT(plain == !reduces);
+#else
+    (void)plain, (void)reduces;
+#endif
+}
+
+/* ---- Transforms ------------------------------------------------------------------------------------- */
+
+static void
+expect_transformed(struct builder *b, struct leat_team *team, enum leat_op_kind kind)
+{
+    const bool plain = check(b, team, kind, false, 1e-6f); /* of results about 1 */
+#if defined(__x86_64__)
+    EXPECT(!plain);
+#else
+    (void)plain;
+#endif
+}
+
+/* Of every length to 300, of some longer ones; along any axis, of real and of complex numbers, cut and filled up, there and back. */
+static void
+test_transform(struct leat_team *team, int64_t length)
+{
+    const size_t rank = (size_t)between(3, 4);
+    const int64_t axis = between(1, (int64_t)rank - 2), parts = between(1, 2), given = between(0, 2) == 0 ? between(1, length + 9) : length;
+    const bool inverse = between(0, 2) == 0, onesided = parts == 1 && !inverse && between(0, 1) != 0;
+    const float root = sqrtf((float)length), factor = inverse ? root : 1 / root;
+    int64_t dims[4] = {-1, between(1, length < 100 ? 20 : 3), between(1, length < 100 ? 20 : 3)};
+    struct builder b;
+
+    dims[axis] = given;
+    dims[rank - 1] = parts;
+    builder_init(&b, 17);
+    (void)builder_input(&b, "x", ONNX_F32, dims, rank);
+    (void)builder_constant(&b, "factor", ONNX_F32, &factor, NULL, 0);
+    (void)builder_constant(&b, "length", ONNX_I64, &length, NULL, 0);
+    (void)builder_node(&b, "Mul", "x factor", "z");
+    Onnx__NodeProto *node = builder_node(&b, "DFT", given == length && between(0, 1) != 0 ? "z" : "z length", "y");
+    (void)builder_int(&b, node, "axis", between(0, 1) != 0 ? axis : axis - (int64_t)rank);
+    (void)builder_int(&b, node, "inverse", inverse);
+    (void)builder_int(&b, node, "onesided", onesided);
+    expect_transformed(&b, team, LEAT_OP_DFT);
+}
+
+static void
+test_frames(struct leat_team *team)
+{
+    const int64_t length = between(1, 130), step = between(1, 60), parts = between(1, 2), windowed = between(0, 2);
+    const int64_t signal = length + between(0, 400);
+    const float factor = 1 / sqrtf((float)length);
+    float *window = numbers((size_t)length, false);
+    struct builder b;
+
+    builder_init(&b, 17);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(-1, signal, parts));
+    (void)builder_constant(&b, "factor", ONNX_F32, &factor, NULL, 0);
+    (void)builder_constant(&b, "step", ONNX_I64, &step, NULL, 0);
+    (void)builder_constant(&b, "length", ONNX_I64, &length, NULL, 0);
+    (void)builder_constant(&b, "window", ONNX_F32, window, DIMS(length));
+    (void)builder_node(&b, "Mul", "x factor", "z");
+    Onnx__NodeProto *node = builder_node(&b, "STFT", windowed == 0 ? "z step - length" : windowed == 1 ? "z step window" : "z step window length", "y");
+    (void)builder_int(&b, node, "onesided", parts == 1 && between(0, 1) != 0);
+    expect_transformed(&b, team, LEAT_OP_STFT);
+    free(window);
+}
+
+/* Five transforms, one behind the other or side by side, in the cpu backend. */
+static void
+transform_five(int64_t length, int64_t parts, bool beside, const float *x, float *y)
+{
+    struct builder b;
+    struct loaded loaded;
+
+    builder_init(&b, 17);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(1, beside ? length : 5, beside ? 5 : length, parts));
+    (void)builder_int(&b, builder_node(&b, "DFT", "x", "y"), "axis", beside ? 1 : 2);
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    load(&leat_backend_cpu, graph, &loaded);
+    EXPECT(run(&loaded, (const void *const[]){x}, (void *const[]){y}) == LEAT_OK);
+    unload(&loaded);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
+/* What one transform is of has no part in what others are: of the second no real part is a number, of the others the bits are as they were. */
+static void
+test_transforms_apart(int64_t length, int64_t parts, bool beside)
+{
+    const size_t count = (size_t)(5 * length * parts), results = (size_t)(5 * length * 2);
+    float *x = numbers(count, false), *before = numbers(results, false), *after = numbers(results, false);
+
+    transform_five(length, parts, beside, x, before);
+    x[beside ? parts : length * parts] = NAN;
+    transform_five(length, parts, beside, x, after);
+    for (size_t i = 0; i < results; i++) {
+        const bool second = (beside ? i / 2 % 5 : i / 2 / (size_t)length) == 1;
+        EXPECT(second ? i % 2 != 0 || isnan(after[i]) : memcmp(&before[i], &after[i], sizeof(*before)) == 0);
+    }
+    free(x);
+    free(before);
+    free(after);
+}
+
+/* So long that only some elements may be other than 0: their sums in double precision. */
+static void
+test_long_transform(int64_t length, int64_t parts)
+{
+    enum { SOME = 8 };
+    float *x = calloc((size_t)(length * parts), sizeof(*x)), *y = numbers((size_t)(length * 2), false);
+    int64_t places[SOME];
+    struct builder b;
+    struct loaded loaded;
+
+    EXPECT(x != NULL);
+    for (size_t i = 0; i < SOME; i++) {
+        places[i] = between(0, length * parts - 1);
+        x[places[i]] = (float)between(-1000, 1000) / 1000.0f;
+    }
+    builder_init(&b, 17);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(1, length, parts));
+    (void)builder_node(&b, "DFT", "x", "y");
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    load(&leat_backend_cpu, graph, &loaded);
+    EXPECT(run(&loaded, (const void *const[]){x}, (void *const[]){y}) == LEAT_OK);
+    unload(&loaded);
+    for (int64_t k = 0; k < length; k++) {
+        double re = 0, im = 0;
+        for (size_t i = 0; i < SOME; i++) {
+            const double value = places[i] >= 0 ? (double)x[places[i]] : 0;
+            const int64_t n = places[i] / parts;
+            const double angle = -2 * M_PI * (double)(n * k % length) / (double)length;
+            bool again = false;
+            for (size_t j = 0; j < i; j++) {
+                again = again || places[j] == places[i];
+            }
+            const bool imaginary = parts == 2 && places[i] % 2 != 0;
+            re += again ? 0 : value * (imaginary ? -sin(angle) : cos(angle));
+            im += again ? 0 : value * (imaginary ? cos(angle) : sin(angle));
+        }
+        EXPECT(fabs((double)y[2 * k] - re) < 5e-6 && fabs((double)y[2 * k + 1] - im) < 5e-6);
+    }
+    free(x);
+    free(y);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
+static void
+test_transforms(struct leat_team *team)
+{
+    static const int64_t longer[] = {512, 1000, 1021, 1024, 1250, 1536, 2042, 2048};
+    static const int64_t longest[] = {1 << 16, 65537, 3 * 5 * 7 * 11 * 13, 2 * 50021, 1 << 17};
+    static const int64_t apart[] = {8, 15, 37, 64, 100, 128, 256, 400, 1021};
+
+    for (int64_t length = 1; length <= 300; length++) {
+        test_transform(team, length);
+    }
+    for (size_t i = 0; i < LEAT_COUNT_OF(longer); i++) {
+        test_transform(team, longer[i]);
+    }
+    for (size_t i = 0; i < LEAT_COUNT_OF(longest); i++) {
+        test_long_transform(longest[i], 1);
+        test_long_transform(longest[i], 2);
+    }
+    for (size_t i = 0; i < LEAT_COUNT_OF(apart); i++) {
+        for (int form = 0; form < 4; form++) {
+            test_transforms_apart(apart[i], 1 + form % 2, form > 1);
+        }
+    }
+}
+
 int
 main(void)
 {
@@ -926,10 +1292,19 @@ main(void)
     for (uint32_t round = 0; round < 2 * ROUNDS; round++) {
         test_places(team, round);
         test_most(team, round);
+        test_hardmax(team, round);
+        test_pooled_places(team, round);
         test_cum_sum(team, round);
         test_compared(team, round);
+        test_of_integers(team, round);
+        test_tests(team, round);
         test_functions(team, round);
+        test_centred(team, round);
     }
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        test_frames(team);
+    }
+    test_transforms(team);
     test_long_sums();
     for (uint32_t round = 0; round < 3 * ROUNDS; round++) {
         plain += test_transposed(team, round);
