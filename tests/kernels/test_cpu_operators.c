@@ -1130,7 +1130,8 @@ test_transform(struct leat_team *team, int64_t length)
     const int64_t axis = between(1, (int64_t)rank - 2), parts = between(1, 2), given = between(0, 2) == 0 ? between(1, length + 9) : length;
     const bool inverse = between(0, 2) == 0, onesided = parts == 1 && !inverse && between(0, 1) != 0;
     const float root = sqrtf((float)length), factor = inverse ? root : 1 / root;
-    int64_t dims[4] = {-1, between(1, length < 100 ? 20 : 3), between(1, length < 100 ? 20 : 3)};
+    const int64_t beside = length < 60 ? 20 : length < 300 ? 2 : 1;
+    int64_t dims[4] = {-1, between(1, beside), between(1, beside)};
     struct builder b;
 
     dims[axis] = given;
@@ -1255,7 +1256,7 @@ test_long_transform(int64_t length, int64_t parts)
 static void
 test_transforms(struct leat_team *team)
 {
-    static const int64_t longer[] = {512, 1000, 1021, 1024, 1250, 1536, 2042, 2048};
+    static const int64_t longer[] = {512, 1000, 1021, 1024, 1250, 1536};
     static const int64_t longest[] = {1 << 16, 65537, 3 * 5 * 7 * 11 * 13, 2 * 50021, 1 << 17};
     static const int64_t apart[] = {8, 15, 37, 64, 100, 128, 256, 400, 1021};
 
