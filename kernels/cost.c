@@ -336,7 +336,7 @@ graph_in(const struct leat_graph *graph, const struct leat_node *node, uint32_t 
     return runs ? attribute->graph : NULL;
 }
 
-/* Products that no backend has but as plain loops; of Einsums those that are left by the passes. */
+/* Products that are plain loops; of Einsums those that are left by the passes, and transforms where there are no vectors, or in f64. */
 static bool
 multiplies_slowly(enum leat_op_kind kind)
 {

@@ -500,6 +500,23 @@ test_of_integers(struct leat_team *team, uint32_t round)
     free(other);
 }
 
+/* By one exponent for all. */
+static void
+test_power(struct leat_team *team, uint32_t round)
+{
+    static const float exponents[] = {3, 2, 0.5f, -1, 1.7f, 0};
+    const float exponent = exponents[round % LEAT_COUNT_OF(exponents)];
+    const bool below = exponent == roundf(exponent);
+    struct builder b;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(-1, between(1, 40), between(1, 300)));
+    (void)builder_constant(&b, "e", ONNX_F32, &exponent, NULL, 0);
+    (void)builder_node(&b, "Abs", "x", "a");
+    (void)builder_node(&b, "Pow", below ? "x e" : "a e", "y");
+    EXPECT(!check(&b, team, LEAT_OP_POW, round % 2 == 0 && exponent == 3, 1e-6f));
+}
+
 /* Of numbers, of what is none, and of truths. */
 static void
 test_tests(struct leat_team *team, uint32_t round)
@@ -1298,6 +1315,7 @@ main(void)
         test_cum_sum(team, round);
         test_compared(team, round);
         test_of_integers(team, round);
+        test_power(team, round);
         test_tests(team, round);
         test_functions(team, round);
         test_centred(team, round);
