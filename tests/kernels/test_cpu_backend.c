@@ -373,7 +373,7 @@ has_avx512(void)
 
 /*
  * A convolution by groups on oneDNN's gemm, but none by channels; without AVX-512 any, and products in int8, with activations that
- * ours do not have, or of two computed sides that are not small, too.
+ * ours do not have, or of two computed sides, or many matrices, that are not small, too.
  */
 static bool
 may_allocate(const struct network *network, uint32_t items, uint32_t threads)
@@ -392,9 +392,10 @@ may_allocate(const struct network *network, uint32_t items, uint32_t threads)
                                leat_node_int(node, "group", 1) > 1;
         const bool whole = strstr(step.kernel, "s8") != NULL;
         const bool activated = node != NULL && node->fused_activation == LEAT_ACTIVATION_HARD_SWISH;
-        const bool computed = node != NULL && node->op->kind == LEAT_OP_MATMUL && leat_node_input(shown, node, 1)->data == NULL;
+        const struct leat_value *w = node != NULL && node->op->kind == LEAT_OP_MATMUL ? leat_node_input(shown, node, 1) : NULL;
+        const bool matrices = w != NULL && (w->data == NULL || w->rank > 2);
         const bool convolves = node != NULL && node->op->kind == LEAT_OP_CONV;
-        may = gemm && (by_groups || (!has_avx512() && (whole || activated || computed || convolves)));
+        may = gemm && (by_groups || (!has_avx512() && (whole || activated || matrices || convolves)));
     }
     leat_inspection_destroy(inspection);
     return may;
