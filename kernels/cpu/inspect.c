@@ -192,8 +192,9 @@ find_factors(const struct leat_graph *graph, const uint32_t *producers, const st
 
 /* LEAT_IN_FLOATS_OTHER where nothing speaks against whole numbers. */
 static enum leat_in_floats
-why_in_floats(const struct factors *factors, bool conv)
+why_in_floats(const struct leat_graph *file, const struct leat_node *node, const struct factors *factors)
 {
+    const bool conv = node->op->kind == LEAT_OP_CONV || node->op->kind == LEAT_OP_QLINEAR_CONV;
     const struct leat_value *weights = factors->weights;
     const uint8_t *points = factors->zeros != NULL ? factors->zeros->data : NULL;
 
@@ -208,7 +209,8 @@ why_in_floats(const struct factors *factors, bool conv)
     if (weights->dtype != LEAT_DTYPE_I8) {
         return LEAT_IN_FLOATS_WEIGHTS;
     }
-    return cpu_weights_most(conv, dnnl_u8) < INT8_MAX ? LEAT_IN_FLOATS_PROCESSOR : LEAT_IN_FLOATS_OTHER;
+    return cpu_weights_most(conv, dnnl_u8) < INT8_MAX && !cpu_qconv_suits(file, node, weights) ? LEAT_IN_FLOATS_PROCESSOR
+                                                                                                : LEAT_IN_FLOATS_OTHER;
 }
 
 enum leat_status
@@ -232,8 +234,7 @@ leat_inspection_numbers(const struct leat_inspection *inspection, const struct l
             }
         }
         if (find_factors(file, producers, node, &factors)) {
-            const bool conv = node->op->kind == LEAT_OP_CONV || node->op->kind == LEAT_OP_QLINEAR_CONV;
-            const enum leat_in_floats why = why_in_floats(&factors, conv);
+            const enum leat_in_floats why = why_in_floats(file, node, &factors);
             numbers.products++;
             numbers.in_floats[why]++;
             said += why != LEAT_IN_FLOATS_OTHER;

@@ -75,6 +75,11 @@ cpu_lower_qlinear_matmul(struct cpu_builder *b)
     if (!cpu_multiplies_whole(b->graph, b->node) || leat_value_elements(x) == 0 || leat_value_elements(w) == 0) {
         return LEAT_AGAIN;
     }
+#if defined(__x86_64__)
+    if (cpu_qconv_suits(b->graph, b->node, w)) {
+        return cpu_lower_qconv(b);
+    }
+#endif
     const int64_t inner = w->dims[transposed ? 1 : 0], columns = w->dims[transposed ? 0 : 1];
     const int64_t rows = (int64_t)leat_value_elements(x) / inner;
     const struct views views = {matrix_md(rows, inner, inner, 1), matrix_md(rows, columns, columns, 1)};

@@ -6,17 +6,10 @@
 
 #include "base/align.h"
 #include "kernels/cpu/program.h"
-#include "kernels/cpu/qlinear.h"
+#include "kernels/cpu/qlinear_node.h"
 #include "kernels/op.h"
 
 enum { SHARED_LEAST = 4096 }; /* elements for each member of a team */
-
-/* Element `channel` of a vector, or the only element there is. */
-static size_t
-place_in(const struct leat_value *vector, size_t channel)
-{
-    return leat_value_elements(vector) > 1 ? channel : 0;
-}
 
 /* ---- Scales of tensors ------------------------------------------------------------------------------ */
 
@@ -256,47 +249,6 @@ cpu_lower_dynamic_quantise(struct cpu_builder *b)
 
 /* ---- Convolutions and products ------------------------------------------------------------------------ */
 
-/* Inputs of QLinearConv, QLinearMatMul and, but for the last, QLinearAdd. */
-enum { X, X_SCALE, X_ZERO, W, W_SCALE, W_ZERO, Y_SCALE, Y_ZERO, SUM_BIAS };
-
-static bool
-is_constant(const struct leat_graph *graph, const struct leat_node *node, uint32_t input)
-{
-    const struct leat_value *value = leat_node_input(graph, node, input);
-    return value->data != NULL && leat_value_in_place(value);
-}
-
-static float
-float_of(const struct leat_graph *graph, const struct leat_node *node, uint32_t input,
-         size_t channel)
-{
-    const struct leat_value *value = leat_node_input(graph, node, input);
-    return ((const float *)value->data)[place_in(value, channel)];
-}
-
-static struct cpu_scale
-constant_scale(const struct leat_graph *graph, const struct leat_node *node, uint32_t scale,
-               uint32_t zero)
-{
-    const struct leat_value *zeros = leat_node_input(graph, node, zero);
-    const bool is_signed = zeros->dtype == LEAT_DTYPE_I8;
-
-    return (struct cpu_scale){.scale = float_of(graph, node, scale, 0),
-                              .zero = is_signed ? *(const int8_t *)zeros->data
-                                                : *(const uint8_t *)zeros->data,
-                              .is_signed = is_signed};
-}
-
-/* A sum, in units of the result, is times this. */
-static float
-unit_of(const struct leat_graph *graph, const struct leat_node *node, size_t channel)
-{
-    const double unit = (double)float_of(graph, node, X_SCALE, 0) *
-                        (double)float_of(graph, node, W_SCALE, channel) /
-                        (double)float_of(graph, node, Y_SCALE, 0);
-    return (float)unit;
-}
-
 /* Sums of products of any 8-bit source stay within 32 bits. Weights that lie in a file are not read for that. */
 static bool
 sums_fit(const struct leat_value *w, bool channels_last)
@@ -319,6 +271,17 @@ sums_fit(const struct leat_value *w, bool channels_last)
     return fit;
 }
 
+#if !defined(__x86_64__)
+bool
+cpu_qconv_suits(const struct leat_graph *graph, const struct leat_node *node, const struct leat_value *weights)
+{
+    (void)graph;
+    (void)node;
+    (void)weights;
+    return false;
+}
+#endif
+
 bool
 cpu_multiplies_whole(const struct leat_graph *graph, const struct leat_node *node)
 {
@@ -337,7 +300,7 @@ cpu_multiplies_whole(const struct leat_graph *graph, const struct leat_node *nod
         leat_value_elements(leat_node_input(graph, node, X_SCALE)) != 1 ||
         leat_value_elements(leat_node_input(graph, node, X_ZERO)) != 1 ||
         leat_value_elements(leat_node_input(graph, node, Y_SCALE)) != 1 || (!conv && x->rank < 2) ||
-        cpu_weights_most(conv, x->dtype == LEAT_DTYPE_I8 ? dnnl_s8 : dnnl_u8) < INT8_MAX) {
+        (cpu_weights_most(conv, x->dtype == LEAT_DTYPE_I8 ? dnnl_s8 : dnnl_u8) < INT8_MAX && !cpu_qconv_suits(graph, node, w))) {
         return false;
     }
     for (size_t i = 0; i < leat_value_elements(zeros); i++) {

@@ -373,6 +373,11 @@ cpu_lower_qlinear_conv(struct cpu_builder *b)
     if (!cpu_multiplies_whole(b->graph, b->node) || !has_elements(b->graph, b->node)) {
         return LEAT_AGAIN;
     }
+#if defined(__x86_64__)
+    if (cpu_qconv_suits(b->graph, b->node, w)) {
+        return cpu_lower_qconv(b);
+    }
+#endif
     const enum leat_status status = leat_window_of(b->graph, b->node, &window);
     if (status != LEAT_OK) {
         return status;

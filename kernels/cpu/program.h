@@ -444,10 +444,17 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_integers(struct cpu_builder *b);
 LEAT_MUST_CHECK enum leat_status cpu_lower_conv_integer(struct cpu_builder *b);
 /*
  * The node, a QLinearConv or QLinearMatMul, can be computed in whole numbers here: weights are constants in s8 about
- * 0, scales are constants, the processor caps no sums of their products, and none leaves 32 bits.
+ * 0, scales are constants, the processor caps no sums of their products or a kernel of our own has them, and none leaves 32 bits.
  */
 bool cpu_multiplies_whole(const struct leat_graph *graph, const struct leat_node *node);
-/* Such a one. */
+/*
+ * A kernel of our own multiplies it, by its shape: with AVX2 and no AVX-512. The node may be the Conv, Gemm or MatMul of floats, too,
+ * that it was made of.
+ */
+bool cpu_qconv_suits(const struct leat_graph *graph, const struct leat_node *node, const struct leat_value *weights);
+/* Such a QLinearConv or QLinearMatMul. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_qconv(struct cpu_builder *b);
+/* One for oneDNN. */
 struct cpu_qlinear {
     int64_t channels;              /* of the result */
     dnnl_memory_desc_t weights_as; /* how the payload is read, channels first */

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "kernels/cpu/fours.h"
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
 #include "tests/kernels/one_batch.h"
@@ -648,9 +649,12 @@ add_move(const char *last, int layer, int64_t *channels, int64_t *image, float s
 static void
 test_chain(struct leat_team *team)
 {
-    /* Floats are not exact in the convolutions that take the place of whole numbers. */
-    const bool whole = cpu_weights_most(true, dnnl_u8) == INT8_MAX;
-    int64_t channels = between(1, 10), image = between(4, 9);
+    /*
+     * Floats are not exact in the convolutions that take the place of whole numbers: without VNNI all of them are such, with AVX2 alone
+     * those by groups, or channels that are no multiple of 16.
+     */
+    const bool ours = cpu_fours_run_here() && between(0, 1) == 0, whole = ours || cpu_weights_most(true, dnnl_u8) == INT8_MAX;
+    int64_t channels = ours && between(0, 1) == 0 ? 16 : between(1, 10), image = between(4, 9);
     float scale = 1.0f / 64;
     char list[64], name[16];
 
@@ -659,8 +663,8 @@ test_chain(struct leat_team *team)
     const char *last = add_qdq("x", scale, some_zero());
     for (int layer = 0; layer < (whole ? 3 : 1); layer++) {
         (void)snprintf(name, sizeof(name), "conv%d", layer);
-        last = add_conv(last, name, channels, channels, between(0, 1) == 0 ? 1 : channels, &image,
-                        &scale);
+        const bool by_channels = between(0, 1) == 0 && (!ours || channels % 16 == 0);
+        last = add_conv(last, name, channels, channels, by_channels ? channels : 1, &image, &scale);
         const char *before = last;
         const int64_t channels_before = channels;
         bool stays = true;

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Convolutions and products of 8-bit numbers about zero points with AVX2 beside sums of 64 bits: all ends of their ranges, of weights
+ * too, odd numbers of inputs, gaps, lines longer than a block, outputs that are no whole panels, windows of several slices, on one to
+ * four members. Scales are powers of two, so that floats are exact, and so that results lie half way between two steps.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "kernels/cpu/fours.h"
+#include "kernels/cpu/qconv.h"
+#include "tests/leat_test.h"
+
+enum { ROUNDS = LEAT_TEST_ROUNDS(1500), MEMBERS_MAX = 4, CANARY = 0xa5, Z = 0, Y = 1, X = 2 };
+
+static uint64_t seed;
+
+static int64_t
+random_of(int64_t least, int64_t most)
+{
+    return least + (int64_t)(leat_test_random(&seed) % (uint64_t)(most - least + 1));
+}
+
+static bool
+coin(void)
+{
+    return random_of(0, 1) == 0;
+}
+
+/* So many bytes, as aligned as kernels want them, with 64 of a canary behind them. */
+static void *
+allocate(size_t bytes)
+{
+    unsigned char *memory = aligned_alloc(64, (size_t)leat_round_up(bytes + 64, 64));
+    EXPECT(memory != NULL);
+    memset(memory, CANARY, bytes + 64);
+    return memory;
+}
+
+static void
+expect_canary(const void *memory, size_t bytes)
+{
+    for (size_t i = bytes; i < bytes + 64; i++) {
+        EXPECT(((const unsigned char *)memory)[i] == CANARY);
+    }
+}
+
+/* Exactly so many, which the address sanitizer sees. */
+static void *
+random_bytes(int64_t count)
+{
+    static const unsigned char ends[] = {0, 1, 127, 128, 255};
+    unsigned char *bytes = malloc((size_t)count);
+    const bool extreme = coin();
+
+    EXPECT(bytes != NULL);
+    for (int64_t i = 0; i < count; i++) {
+        bytes[i] = extreme ? ends[random_of(0, 4)] : (unsigned char)random_of(0, 255);
+    }
+    return bytes;
+}
+
+static int64_t
+volume_of(const int64_t *sizes)
+{
+    return sizes[Z] * sizes[Y] * sizes[X];
+}
+
+static int32_t
+random_zero(bool is_signed)
+{
+    return (int32_t)(is_signed ? random_of(-128, 127) : random_of(0, 255));
+}
+
+static void
+random_axis(struct leat_window *w, int axis, int64_t size_most, int64_t kernel_most)
+{
+    w->kernel[axis] = random_of(1, kernel_most);
+    w->stride[axis] = random_of(1, 3);
+    w->dilation[axis] = coin() ? 1 : random_of(2, 3);
+    w->pad_begin[axis] = coin() ? 0 : random_of(0, (w->kernel[axis] - 1) * w->dilation[axis] + 1);
+    w->in[axis] = random_of(1, size_most);
+    /* Windows reach beyond the image on the other side, too. */
+    w->out[axis] = (w->in[axis] + w->pad_begin[axis] - 1) / w->stride[axis] + 1;
+}
+
+static struct cpu_qconv
+random_conv(void)
+{
+    struct cpu_qconv c = {.items = random_of(1, 3), .inputs = random_of(1, 40), .outputs = random_of(1, 70),
+                          .source_signed = coin(), .result_signed = coin()};
+
+    c.window.rank = LEAT_WINDOW_RANK;
+    random_axis(&c.window, Z, 1, 1);
+    random_axis(&c.window, Y, 1, 1);
+    random_axis(&c.window, X, 1, 1);
+    switch (random_of(0, 5)) {
+    case 0: /* a product */
+        c.inputs = random_of(1, 1400);
+        c.window = (struct leat_window){.rank = 1, .in = {1, 1, 1}, .out = {1, 1, 1}, .kernel = {1, 1, 1}, .stride = {1, 1, 1},
+                                        .dilation = {1, 1, 1}};
+        c.window.in[X] = c.window.out[X] = random_of(1, 300);
+        break;
+    case 1: /* lines longer than a block */
+        c.inputs = random_of(1, 6);
+        random_axis(&c.window, X, 700, 5);
+        break;
+    case 2:
+        c.inputs = random_of(1, 5);
+        random_axis(&c.window, Z, 4, 3);
+        random_axis(&c.window, Y, 5, 3);
+        random_axis(&c.window, X, 6, 3);
+        break;
+    case 3: /* several slices */
+        c.inputs = random_of(60, 140);
+        random_axis(&c.window, Y, 7, 4);
+        random_axis(&c.window, X, 7, 4);
+        break;
+    default:
+        random_axis(&c.window, Y, 20, 4);
+        random_axis(&c.window, X, 20, 4);
+    }
+    c.source_zero = random_zero(c.source_signed);
+    c.result_zero = random_zero(c.result_signed);
+    return c;
+}
+
+struct layer {
+    struct cpu_qconv conv;
+    uint8_t *source;
+    int8_t *weights; /* in strides */
+    struct cpu_qconv_strides strides;
+    float *units, *bias;
+};
+
+/* What is outside stands for 0. */
+static int64_t
+sum_of(const struct layer *l, int64_t item, const int64_t *pixel, int64_t output)
+{
+    const struct leat_window *w = &l->conv.window;
+    int64_t sum = 0, tap[3], at[3];
+
+    for (int64_t t = 0; t < volume_of(w->kernel); t++) {
+        bool inside = true;
+        tap[Z] = t / w->kernel[X] / w->kernel[Y];
+        tap[Y] = t / w->kernel[X] % w->kernel[Y];
+        tap[X] = t % w->kernel[X];
+        for (int d = 0; d < 3; d++) {
+            at[d] = pixel[d] * w->stride[d] - w->pad_begin[d] + tap[d] * w->dilation[d];
+            inside = inside && at[d] >= 0 && at[d] < w->in[d];
+        }
+        for (int64_t i = 0; i < l->conv.inputs && inside; i++) {
+            const uint8_t x = l->source[(((item * w->in[Z] + at[Z]) * w->in[Y] + at[Y]) * w->in[X] + at[X]) * l->conv.inputs + i];
+            const int64_t weight = l->weights[output * l->strides.output + i * l->strides.input + t * l->strides.tap];
+            sum += ((l->conv.source_signed ? (int8_t)x : x) - l->conv.source_zero) * weight;
+        }
+    }
+    return sum;
+}
+
+static int64_t
+wanted(const struct layer *l, int64_t sum, int64_t output)
+{
+    const double y = nearbyint((double)sum * (double)l->units[output] + (double)l->bias[output]) + l->conv.result_zero;
+
+    return (int64_t)(l->conv.result_signed ? fmax(-128, fmin(127, y)) : fmax(0, fmin(255, y)));
+}
+
+static void
+check(const struct layer *l, const uint8_t *result)
+{
+    const struct leat_window *w = &l->conv.window;
+    const int64_t pixels = volume_of(w->out);
+
+    for (int64_t p = 0; p < l->conv.items * pixels; p++) {
+        const int64_t in_item = p % pixels;
+        const int64_t pixel[3] = {in_item / w->out[X] / w->out[Y], in_item / w->out[X] % w->out[Y], in_item % w->out[X]};
+        for (int64_t o = 0; o < l->conv.outputs; o++) {
+            const uint8_t have = result[p * l->conv.outputs + o];
+            EXPECT((l->conv.result_signed ? (int8_t)have : have) == wanted(l, sum_of(l, p / pixels, pixel, o), o));
+        }
+    }
+}
+
+static void
+test_layer(void)
+{
+    struct layer l = {.conv = random_conv()};
+    const struct cpu_qconv *c = &l.conv;
+    const int64_t taps = volume_of(c->window.kernel), inner = taps * c->inputs;
+    const uint32_t members = (uint32_t)random_of(1, MEMBERS_MAX);
+    const size_t panels = (size_t)leat_round_up((uint64_t)c->outputs, CPU_QCONV_PANEL);
+    const size_t packed_bytes = cpu_qconv_packed_bytes(c->outputs, c->inputs, taps), scratch_bytes = cpu_qconv_scratch_bytes(c);
+    const size_t results = (size_t)(c->items * volume_of(c->window.out) * c->outputs);
+
+    l.strides = coin() ? (struct cpu_qconv_strides){inner, taps, 1} : (struct cpu_qconv_strides){taps, taps * c->outputs, 1};
+    l.source = random_bytes(c->items * volume_of(c->window.in) * c->inputs);
+    l.weights = random_bytes(c->outputs * inner);
+    l.units = allocate(panels * sizeof(float));
+    l.bias = allocate(panels * sizeof(float));
+    const int about = -(int)log2(sqrt((double)inner) * 128);
+    for (int64_t o = 0; o < c->outputs; o++) {
+        l.units[o] = ldexpf(1, (int)random_of(about - 1, about + 1));
+        l.bias[o] = (float)random_of(-512, 512) / 4;
+    }
+    int8_t *packed = allocate(packed_bytes);
+    uint8_t *result = allocate(results);
+    int16_t *scratch = allocate(scratch_bytes);
+    cpu_qconv_pack(l.weights, &l.strides, c->outputs, c->inputs, taps, packed);
+    expect_canary(packed, packed_bytes);
+    for (uint32_t m = 0; m < members; m++) {
+        memset(scratch, CANARY, scratch_bytes);
+        cpu_qconv_run(c, l.source, packed, l.units, l.bias, scratch, result, m, members);
+    }
+    expect_canary(scratch, scratch_bytes);
+    expect_canary(result, results);
+    check(&l, result);
+    free(l.source);
+    free(l.weights);
+    free(l.units);
+    free(l.bias);
+    free(packed);
+    free(result);
+    free(scratch);
+}
+
+int
+main(void)
+{
+    leat_test_init();
+    seed = leat_test_seed;
+    if (!cpu_fours_run_here()) {
+        return LEAT_TEST_SKIP;
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        test_layer();
+    }
+    return 0;
+}
