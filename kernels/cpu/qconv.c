@@ -15,7 +15,7 @@ enum {
     BLOCK = 128,                /* pixels of the result */
     TOGETHER = 4,               /* panels that read a slice one after the other: all slices would not stay in the second-level cache */
 };
-#define FAR 512.0f /* beyond it every result saturates, whatever the zero point is */
+#define FAR 32767.0f /* beyond it every result saturates, whatever the zero point is */
 
 _Static_assert(CPU_PANEL == CPU_QCONV_PANEL, "two vectors of sums");
 
@@ -107,15 +107,6 @@ layout_of(const struct cpu_qconv *p)
     return l;
 }
 
-size_t
-cpu_qconv_scratch_bytes(const struct cpu_qconv *p)
-{
-    const struct layout l = layout_of(p);
-    const int64_t units = l.lines * l.parts < l.units ? l.lines * l.parts : l.units;
-
-    return (size_t)leat_round_up((uint64_t)(units * l.unit) * sizeof(int16_t), 64);
-}
-
 CPU_INLINE void
 widen(const uint8_t *from, int64_t count, int32_t zero, const bool is_signed, int16_t *ret)
 {
@@ -131,15 +122,33 @@ widen(const uint8_t *from, int64_t count, int32_t zero, const bool is_signed, in
     }
 }
 
+/* Pixels of three numbers, such as colours, as far as 16 bytes hold four of them; returns how many. */
+CPU_KERNEL static int64_t
+widen_colours(const struct cpu_qconv *p, const uint8_t *from, int64_t pixels, int16_t *ret)
+{
+    const __m128i apart = _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1);
+    const __m256i zeros = _mm256_set1_epi16((int16_t)p->source_zero);
+    int64_t i = 0;
+
+    for (; 3 * i + 16 <= 3 * pixels; i += 4) {
+        const __m128i four = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)(from + 3 * i)), apart);
+        const __m256i numbers = p->source_signed ? _mm256_cvtepi8_epi16(four) : _mm256_cvtepu8_epi16(four);
+        _mm256_storeu_si256((__m256i *)(void *)(ret + 4 * i), _mm256_sub_epi16(numbers, zeros));
+    }
+    return i;
+}
+
 /* `pixels` of them. What is behind an odd number of inputs is multiplied by 0, whatever it is. */
 CPU_KERNEL static void
 widen_pixels(const struct cpu_qconv *p, const uint8_t *from, int64_t pixels, int16_t *ret)
 {
     const int64_t depth = depth_of(p->inputs);
     const bool even = depth == p->inputs;
-    const int64_t each = even ? pixels * depth : p->inputs;
+    const int64_t each = even ? pixels * depth : p->inputs, done = p->inputs == 3 ? widen_colours(p, from, pixels, ret) : 0;
 
-    for (int64_t i = 0; i < (even ? 1 : pixels); i++, from += each, ret += depth) {
+    from += done * each;
+    ret += done * depth;
+    for (int64_t i = done; i < (even ? 1 : pixels); i++, from += each, ret += depth) {
         if (p->source_signed) {
             widen(from, each, p->source_zero, true, ret);
         } else {
@@ -293,28 +302,37 @@ add_products(const int16_t *const *windows, int64_t count, const struct piece *p
 
 /* ---- Results ---------------------------------------------------------------------------------------- */
 
+/* Rounded; what is beyond 32 bits below becomes the least of them. */
 CPU_INLINE __m256i
-requantised(const struct cpu_qconv *p, const int32_t *sums, __m256 unit, __m256 bias)
+rounded(const int32_t *sums, __m256 unit, __m256 bias)
 {
-    const __m256 exact = _mm256_cvtepi32_ps(_mm256_load_si256((const __m256i *)(const void *)sums));
-    const __m256 y = _mm256_fmadd_ps(exact, unit, bias);
-    const __m256 near = _mm256_min_ps(_mm256_max_ps(y, _mm256_set1_ps(-FAR)), _mm256_set1_ps(FAR));
+    const __m256 y = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_load_si256((const __m256i *)(const void *)sums)), unit, bias);
 
-    return _mm256_add_epi32(_mm256_cvtps_epi32(near), _mm256_set1_epi32(p->result_zero));
+    return _mm256_cvtps_epi32(_mm256_min_ps(y, _mm256_set1_ps(FAR)));
 }
 
-/* Of `count` pixels the outputs of the panel that begins at `column`. */
+/* What all of a step are told. */
+struct work {
+    const struct cpu_qconv *p;
+    const struct layout *l;
+    const int8_t *packed;
+    const float *units, *bias;
+};
+
+/* Of `count` pixels the outputs of the panel that begins at `column`; sums are so many `times` what they stand for. */
 CPU_KERNEL static void
-store(const struct cpu_qconv *p, const int32_t *sums, int64_t count, int64_t column, const float *units, const float *bias,
-      uint8_t *result)
+store(const struct work *work, const int32_t *sums, int64_t count, int64_t column, float times, uint8_t *result)
 {
-    const __m256 unit[CPU_VECTORS] = {_mm256_load_ps(units + column), _mm256_load_ps(units + column + CPU_LANES)};
-    const __m256 added[CPU_VECTORS] = {_mm256_load_ps(bias + column), _mm256_load_ps(bias + column + CPU_LANES)};
+    const struct cpu_qconv *p = work->p;
+    const float *units = work->units + column, *bias = work->bias + column;
+    const __m256 share = _mm256_set1_ps(1 / times), low = _mm256_load_ps(bias), high = _mm256_load_ps(bias + CPU_LANES);
+    const __m256 low_unit = _mm256_mul_ps(_mm256_load_ps(units), share);
+    const __m256 high_unit = _mm256_mul_ps(_mm256_load_ps(units + CPU_LANES), share);
     const int64_t left = p->outputs - column;
 
     for (int64_t r = 0; r < count; r++, sums += CPU_PANEL) {
-        const __m256i words = _mm256_packs_epi32(requantised(p, sums, unit[0], added[0]),
-                                                 requantised(p, sums + CPU_LANES, unit[1], added[1]));
+        const __m256i near = _mm256_packs_epi32(rounded(sums, low_unit, low), rounded(sums + CPU_LANES, high_unit, high));
+        const __m256i words = _mm256_adds_epi16(near, _mm256_set1_epi16((int16_t)p->result_zero));
         const __m256i bytes = p->result_signed ? _mm256_packs_epi16(words, words) : _mm256_packus_epi16(words, words);
         const __m256i line = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5));
         uint8_t *to = result + r * p->outputs + column;
@@ -329,14 +347,6 @@ store(const struct cpu_qconv *p, const int32_t *sums, int64_t count, int64_t col
 }
 
 /* ---- All of it -------------------------------------------------------------------------------------- */
-
-/* What all of a step are told. */
-struct work {
-    const struct cpu_qconv *p;
-    const struct layout *l;
-    const int8_t *packed;
-    const float *units, *bias;
-};
 
 /* The panels begin..end for some pixels that follow each other, the first of which is `result`. */
 static void
@@ -360,9 +370,282 @@ multiply(const struct work *work, const int16_t *const *windows, int64_t count, 
             }
         }
         for (int64_t m = n; m < next; m++) {
-            store(work->p, sums + (m - n) * BLOCK * CPU_PANEL, count, m * CPU_PANEL, work->units, work->bias, result);
+            store(work, sums + (m - n) * BLOCK * CPU_PANEL, count, m * CPU_PANEL, 1, result);
         }
     }
+}
+
+/* ---- Winograd's ------------------------------------------------------------------------------------- */
+
+/*
+ * 3x3 windows next to each other: F(2x2, 3x3) of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016,
+ * section 4.1, in whole numbers, with four ninths of the products. Weights are transformed with twice its G, so that sums are four times
+ * what they stand for, and exact: they wrap, and the result does not. What is multiplied has 11 and 12 bits.
+ */
+enum {
+    SEEN = 4,     /* pixels of the source that a tile sees, a side */
+    MADE = 2,     /* of the result */
+    POINTS = SEEN * SEEN,
+    TILES = 64,   /* at a time */
+    CHANNELS = 128, /* of which a panel's weights are transformed at a time */
+    INPUTS_MOST = INT32_MAX / 4 / (9 * 255 * 128),
+    TIMES = 4,
+};
+
+static bool
+takes_winograd(const struct cpu_qconv *p)
+{
+    const struct leat_window *w = &p->window;
+
+    return w->in[0] == 1 && w->out[0] == 1 && w->kernel[0] == 1 && w->pad_begin[0] == 0 && w->kernel[1] == 3 && w->kernel[2] == 3 &&
+           w->stride[1] == 1 && w->stride[2] == 1 && w->dilation[1] == 1 && w->dilation[2] == 1 && p->inputs % SHORTS == 0 &&
+           p->inputs <= INPUTS_MOST && w->out[1] >= 2 * MADE && w->out[2] >= 2 * MADE;
+}
+
+/* Tiles are taken by lines of them, or by parts of lines. */
+struct tiling {
+    int64_t lines, parts, across, units; /* as of struct layout, but `lines` of one image */
+    int16_t *source;                     /* [POINTS][TILES][inputs] */
+    int16_t *weights;                    /* [POINTS][CHANNELS / 2][PAIRS] */
+    int32_t *sums;                       /* [POINTS][TILES][CPU_PANEL] */
+};
+
+enum { WEIGHTS_BYTES = POINTS * CHANNELS / 2 * PAIRS * 2, SUMS_BYTES = POINTS * TILES * CPU_PANEL * 4 };
+
+static struct tiling
+tiling_of(const struct cpu_qconv *p, void *scratch)
+{
+    const int64_t across = (p->window.out[2] + MADE - 1) / MADE;
+    unsigned char *at = scratch;
+    struct tiling t = {.lines = (p->window.out[1] + MADE - 1) / MADE, .parts = (across + TILES - 1) / TILES};
+
+    t.across = (across + t.parts - 1) / t.parts;
+    t.units = t.parts == 1 ? TILES / t.across : 1;
+    if (at != NULL) {
+        t.weights = (int16_t *)(void *)at;
+        t.sums = (int32_t *)(void *)(at + WEIGHTS_BYTES);
+        t.source = (int16_t *)(void *)(at + WEIGHTS_BYTES + SUMS_BYTES);
+    }
+    return t;
+}
+
+typedef int16_t shorts __attribute__((vector_size(32)));
+
+/* Sixteen channels of a pixel, NULL where it is outside. */
+CPU_INLINE shorts
+pixel_at(const uint8_t *pixel, const bool is_signed, shorts zeros)
+{
+    if (pixel == NULL) {
+        return (shorts)_mm256_setzero_si256();
+    }
+    const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)pixel);
+    return (shorts)(is_signed ? _mm256_cvtepi8_epi16(bytes) : _mm256_cvtepu8_epi16(bytes)) - zeros;
+}
+
+/* A line or column of a tile. */
+CPU_INLINE void
+transform_source(shorts *x, int step)
+{
+    const shorts a = x[0], b = x[step], c = x[2 * step], d = x[3 * step];
+
+    x[0] = a - c;
+    x[step] = b + c;
+    x[2 * step] = c - b;
+    x[3 * step] = b - d;
+}
+
+/* The tile whose first pixel of the source is at y, x. */
+CPU_KERNEL static void
+transform_tile(const struct cpu_qconv *p, const uint8_t *image, int64_t y, int64_t x, int16_t *ret)
+{
+    const int64_t height = p->window.in[1], width = p->window.in[2];
+    const shorts zeros = (shorts)_mm256_set1_epi16((int16_t)p->source_zero);
+    const uint8_t *pixels[POINTS];
+    shorts tile[POINTS];
+
+    for (int64_t i = 0; i < POINTS; i++) {
+        const int64_t at_y = y + i / SEEN, at_x = x + i % SEEN;
+        const bool inside = at_y >= 0 && at_y < height && at_x >= 0 && at_x < width;
+        pixels[i] = inside ? image + (at_y * width + at_x) * p->inputs : NULL;
+    }
+    for (int64_t c = 0; c < p->inputs; c += SHORTS) {
+        for (int i = 0; i < POINTS; i++) {
+            const uint8_t *pixel = pixels[i] != NULL ? pixels[i] + c : NULL;
+            tile[i] = p->source_signed ? pixel_at(pixel, true, zeros) : pixel_at(pixel, false, zeros);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < SEEN; i++) {
+            transform_source(tile + i, SEEN);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < SEEN; i++) {
+            transform_source(tile + i * SEEN, 1);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < POINTS; i++) {
+            _mm256_storeu_si256((__m256i *)(void *)(ret + i * TILES * p->inputs + c), (__m256i)tile[i]);
+        }
+    }
+}
+
+/* Three weights in a line become four. */
+CPU_INLINE void
+transform_three(const shorts *g, int step, shorts *ret, int ret_step)
+{
+    const shorts ends = g[0] + g[2 * step];
+
+    ret[0] = g[0] + g[0];
+    ret[ret_step] = ends + g[step];
+    ret[2 * ret_step] = ends - g[step];
+    ret[3 * ret_step] = g[2 * step] + g[2 * step];
+}
+
+/* Of panel n, inputs begin..end. */
+CPU_KERNEL static void
+transform_weights(const struct cpu_qconv *p, const int8_t *packed, int64_t n, int64_t begin, int64_t end, int16_t *ret)
+{
+    const int8_t *from = packed + (n * 9 * p->inputs + begin) * CPU_PANEL;
+
+    for (int64_t at = 0; at < (end - begin) * CPU_PANEL; at += SHORTS) {
+        shorts g[9], lines[SEEN * 3], u[POINTS];
+#pragma GCC unroll 9
+        for (int t = 0; t < 9; t++) {
+            const int8_t *tap = from + t * p->inputs * CPU_PANEL + at;
+            g[t] = (shorts)_mm256_cvtepi8_epi16(_mm_load_si128((const __m128i *)(const void *)tap));
+        }
+#pragma GCC unroll 3
+        for (int i = 0; i < 3; i++) {
+            transform_three(g + i, 3, lines + i, 3);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < SEEN; i++) {
+            transform_three(lines + i * 3, 1, u + i * SEEN, 1);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < POINTS; i++) {
+            _mm256_store_si256((__m256i *)(void *)(ret + i * CHANNELS * CPU_PANEL + at), (__m256i)u[i]);
+        }
+    }
+}
+
+typedef uint32_t wraps __attribute__((vector_size(32)));
+
+/* Four sums in a line become two. */
+CPU_INLINE void
+transform_four(const wraps *m, int step, wraps *ret, int ret_step)
+{
+    ret[0] = m[0] + m[step] + m[2 * step];
+    ret[ret_step] = m[step] - m[2 * step] - m[3 * step];
+}
+
+/* Of tile t, its pixels in both lines. */
+CPU_KERNEL static void
+transform_sums(const int32_t *sums, int32_t *ret_first, int32_t *ret_second)
+{
+    for (int v = 0; v < CPU_PANEL; v += CPU_LANES) {
+        wraps m[POINTS], half[MADE * SEEN], y[MADE * MADE];
+#pragma GCC unroll 16
+        for (int i = 0; i < POINTS; i++) {
+            m[i] = (wraps)_mm256_load_si256((const __m256i *)(const void *)(sums + i * TILES * CPU_PANEL + v));
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < SEEN; i++) {
+            transform_four(m + i, SEEN, half + i, SEEN);
+        }
+#pragma GCC unroll 2
+        for (int i = 0; i < MADE; i++) {
+            transform_four(half + i * SEEN, 1, y + i * MADE, 1);
+        }
+#pragma GCC unroll 2
+        for (int i = 0; i < MADE; i++) {
+            _mm256_store_si256((__m256i *)(void *)(ret_first + i * CPU_PANEL + v), (__m256i)y[i]);
+            _mm256_store_si256((__m256i *)(void *)(ret_second + i * CPU_PANEL + v), (__m256i)y[MADE + i]);
+        }
+    }
+}
+
+/* Line `line` of tiles of an image, `count` of them from `first` on, in the panel n. */
+static void
+store_tiles(const struct work *work, const int32_t *sums, int64_t count, int64_t n, int64_t line, int64_t first, uint8_t *image)
+{
+    const struct leat_window *w = &work->p->window;
+    const int64_t column = first * MADE, left = w->out[2] - column, pixels = left < count * MADE ? left : count * MADE;
+    _Alignas(64) int32_t lines[MADE][TILES * MADE * CPU_PANEL];
+
+    for (int64_t t = 0; t < count; t++) {
+        transform_sums(sums + t * CPU_PANEL, lines[0] + t * MADE * CPU_PANEL, lines[1] + t * MADE * CPU_PANEL);
+    }
+    for (int64_t i = 0; i < MADE && line * MADE + i < w->out[1]; i++) {
+        uint8_t *to = image + ((line * MADE + i) * w->out[2] + column) * work->p->outputs;
+        store(work, lines[i], pixels, n * CPU_PANEL, TIMES, to);
+    }
+}
+
+/* A panel of the tiles in scratch. */
+static void
+multiply_tiles(const struct work *work, const struct tiling *t, int64_t count, int64_t n)
+{
+    const struct cpu_qconv *p = work->p;
+    const int16_t *tiles_at[TILES];
+
+    for (int64_t i = 0; i < count; i++) {
+        tiles_at[i] = t->source + i * p->inputs;
+    }
+    for (int64_t c = 0; c < p->inputs; c += CHANNELS) {
+        const int64_t end = p->inputs - c < CHANNELS ? p->inputs : c + CHANNELS;
+        transform_weights(p, work->packed, n, c, end, t->weights);
+        for (int64_t i = 0; i < POINTS; i++) {
+            const struct piece piece = {i * TILES * p->inputs + c, end - c};
+            add_products(tiles_at, count, &piece, 1, t->weights + i * CHANNELS * CPU_PANEL, t->sums + i * TILES * CPU_PANEL, c == 0,
+                         p->outputs - n * CPU_PANEL);
+        }
+    }
+}
+
+static void
+run_winograd(const struct work *work, const uint8_t *source, void *scratch, uint8_t *result, uint32_t member, uint32_t members)
+{
+    const struct cpu_qconv *p = work->p;
+    const struct leat_window *w = &p->window;
+    const struct tiling t = tiling_of(p, scratch);
+    const struct cpu_portion share = cpu_portion_of(p->items * t.lines * t.parts, panels_of(p->outputs), member, members);
+    const int64_t all = share.last_row - share.first_row, blocks = (all + t.units - 1) / t.units;
+    const int64_t tiles_across = (w->out[2] + MADE - 1) / MADE;
+
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t first = share.first_row + all * b / blocks, end = share.first_row + all * (b + 1) / blocks;
+        const int64_t column = first % t.parts * t.across;
+        const int64_t across = tiles_across - column < t.across ? tiles_across - column : t.across;
+        for (int64_t u = first; u < end; u++) {
+            const int64_t line = u / t.parts % t.lines, item = u / t.parts / t.lines;
+            for (int64_t x = 0; x < across; x++) {
+                transform_tile(p, source + item * w->in[1] * w->in[2] * p->inputs, line * MADE - w->pad_begin[1],
+                               (column + x) * MADE - w->pad_begin[2], t.source + ((u - first) * across + x) * p->inputs);
+            }
+        }
+        for (int64_t n = share.first_vector; n < share.last_vector; n++) {
+            multiply_tiles(work, &t, (end - first) * across, n);
+            for (int64_t u = first; u < end; u++) {
+                const int64_t line = u / t.parts % t.lines, item = u / t.parts / t.lines;
+                store_tiles(work, t.sums + (u - first) * across * CPU_PANEL, across, n, line, column,
+                            result + item * w->out[1] * w->out[2] * p->outputs);
+            }
+        }
+    }
+}
+
+/* ---- Which of them ---------------------------------------------------------------------------------- */
+
+size_t
+cpu_qconv_scratch_bytes(const struct cpu_qconv *p)
+{
+    const struct layout l = layout_of(p);
+    const int64_t units = l.lines * l.parts < l.units ? l.lines * l.parts : l.units;
+
+    if (takes_winograd(p)) {
+        return WEIGHTS_BYTES + SUMS_BYTES + (size_t)(POINTS * TILES * p->inputs) * sizeof(int16_t);
+    }
+    return (size_t)leat_round_up((uint64_t)(units * l.unit) * sizeof(int16_t), 64);
 }
 
 void
@@ -371,6 +654,10 @@ cpu_qconv_run(const struct cpu_qconv *p, const void *source, const int8_t *packe
 {
     const struct layout l = layout_of(p);
     const struct work work = {p, &l, packed, units, bias};
+    if (takes_winograd(p)) {
+        run_winograd(&work, source, scratch, result, member, members);
+        return;
+    }
     const struct cpu_portion share = cpu_portion_of(l.lines * l.parts, l.panels, member, members);
     const int64_t all = share.last_row - share.first_row, blocks = (all + l.units - 1) / l.units, width = p->window.out[2];
     const int16_t *windows[BLOCK];

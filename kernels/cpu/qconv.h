@@ -3,11 +3,12 @@
  * kernels/cpu/qconv.h - convolutions and products of tensors that the file has quantised, with AVX2: their sums are exact.
  *
  * Role       Without VNNI what multiplies 8 bits caps sums of two products at 16 bits, and a file's weights have 8. Here both sides
- *            are widened to 16 bits, of which an instruction adds up two products in 32, twice as many as of floats.
+ *            are widened to 16 bits, of which an instruction adds up two products in 32, twice as many as of floats. 3x3 windows next to
+ *            each other are Winograd's, with four ninths of the products, and as exact.
  * Shapes     source u8 or s8[items][in][inputs], result u8 or s8[items][out][outputs], in and out of up to three axes; dense, no
  *            groups. A product of matrices is a convolution of images of one pixel.
  * Weights    s8, as cpu_qconv_pack() writes them, in panels of CPU_QCONV_PANEL outputs.
- * Scratch    For each member some lines of windows, less the source's zero point: what is outside is 0.
+ * Scratch    For each member some lines of windows, or tiles, less the source's zero point: what is outside is 0.
  * Numerics   Sums of 32 bits, which the caller knows not to overflow. A result is a sum times units[output] plus bias[output],
  *            rounded, halves to the even number, plus the result's zero point, and saturates.
  * Trust      Sizes and pointers are the caller's; any numbers may be in the tensors.

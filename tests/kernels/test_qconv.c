@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Convolutions and products of 8-bit numbers about zero points with AVX2 beside sums of 64 bits: all ends of their ranges, of weights
- * too, odd numbers of inputs, gaps, lines longer than a block, outputs that are no whole panels, windows of several slices, on one to
- * four members. Scales are powers of two, so that floats are exact, and so that results lie half way between two steps.
+ * too, odd numbers of inputs, gaps, lines longer than a block, outputs that are no whole panels, windows of several slices, and such as
+ * are Winograd's, on one to four members. Scales are powers of two, so that floats are exact, and so that results lie half way between two steps.
  */
 #include <math.h>
 #include <string.h>
@@ -95,7 +95,7 @@ random_conv(void)
     random_axis(&c.window, Z, 1, 1);
     random_axis(&c.window, Y, 1, 1);
     random_axis(&c.window, X, 1, 1);
-    switch (random_of(0, 5)) {
+    switch (random_of(0, 7)) {
     case 0: /* a product */
         c.inputs = random_of(1, 1400);
         c.window = (struct leat_window){.rank = 1, .in = {1, 1, 1}, .out = {1, 1, 1}, .kernel = {1, 1, 1}, .stride = {1, 1, 1},
@@ -116,6 +116,15 @@ random_conv(void)
         c.inputs = random_of(60, 140);
         random_axis(&c.window, Y, 7, 4);
         random_axis(&c.window, X, 7, 4);
+        break;
+    case 4: /* Winograd's, some lines of which are longer than a block */
+        c.inputs = 16 * random_of(1, random_of(0, 3) == 0 ? 20 : 3);
+        c.window = (struct leat_window){.rank = 2, .in = {1, random_of(4, 12), random_of(4, random_of(0, 9) == 0 ? 200 : 20)},
+                                        .out = {1, 0, 0}, .kernel = {1, 3, 3}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}};
+        for (int d = Y; d <= X; d++) {
+            c.window.pad_begin[d] = random_of(0, 3);
+            c.window.out[d] = c.window.in[d] + random_of(0, c.window.pad_begin[d]);
+        }
         break;
     default:
         random_axis(&c.window, Y, 20, 4);
@@ -183,10 +192,11 @@ check(const struct layer *l, const uint8_t *result)
     }
 }
 
+/* On all members. `extreme`: sums are as large as may be, else weights and source are any. */
 static void
-test_layer(void)
+test_layer(const struct cpu_qconv *conv, bool extreme)
 {
-    struct layer l = {.conv = random_conv()};
+    struct layer l = {.conv = *conv};
     const struct cpu_qconv *c = &l.conv;
     const int64_t taps = volume_of(c->window.kernel), inner = taps * c->inputs;
     const uint32_t members = (uint32_t)random_of(1, MEMBERS_MAX);
@@ -199,10 +209,15 @@ test_layer(void)
     l.weights = random_bytes(c->outputs * inner);
     l.units = allocate(panels * sizeof(float));
     l.bias = allocate(panels * sizeof(float));
+    if (extreme) {
+        memset(l.source, UINT8_MAX, (size_t)(c->items * volume_of(c->window.in) * c->inputs));
+        memset(l.weights, INT8_MAX, (size_t)(c->outputs * inner));
+    }
     const int about = -(int)log2(sqrt((double)inner) * 128);
     for (int64_t o = 0; o < c->outputs; o++) {
         l.units[o] = ldexpf(1, (int)random_of(about - 1, about + 1));
         l.bias[o] = (float)random_of(-512, 512) / 4;
+        l.units[o] = extreme ? ldexpf(1, -22) : l.units[o];
     }
     int8_t *packed = allocate(packed_bytes);
     uint8_t *result = allocate(results);
@@ -225,6 +240,16 @@ test_layer(void)
     free(scratch);
 }
 
+/* Four times what 3x3 windows of so many inputs add up to is beyond 32 bits. */
+static void
+test_long(void)
+{
+    const struct cpu_qconv conv = {.items = 1, .inputs = 1920, .outputs = 1,
+                                   .window = {.rank = 2, .in = {1, 4, 4}, .out = {1, 4, 4}, .kernel = {1, 3, 3},
+                                              .stride = {1, 1, 1}, .dilation = {1, 1, 1}, .pad_begin = {0, 1, 1}}};
+    test_layer(&conv, true);
+}
+
 int
 main(void)
 {
@@ -233,8 +258,10 @@ main(void)
     if (!cpu_fours_run_here()) {
         return LEAT_TEST_SKIP;
     }
+    test_long();
     for (int round = 0; round < ROUNDS; round++) {
-        test_layer();
+        const struct cpu_qconv conv = random_conv();
+        test_layer(&conv, false);
     }
     return 0;
 }
