@@ -1007,6 +1007,29 @@ test_resized(struct leat_team *team, uint32_t round)
     free(weights);
 }
 
+/* Nearest pixels, each of which becomes four: rows shorter than a vector, and such of several. */
+static void
+test_doubled(struct leat_team *team)
+{
+    static const float scales[] = {1, 1, 2, 2};
+    const bool asymmetric = between(0, 1) != 0;
+    struct builder b;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(-1, between(1, 20), between(1, 9), between(1, 70)));
+    (void)builder_constant(&b, "scales", ONNX_F32, scales, DIMS(4));
+    Onnx__NodeProto *node = builder_node(&b, "Resize", "x - scales", "y");
+    (void)builder_string(&b, node, "mode", "nearest");
+    (void)builder_string(&b, node, "coordinate_transformation_mode", asymmetric ? "asymmetric" : "half_pixel");
+    (void)builder_string(&b, node, "nearest_mode", asymmetric ? "floor" : "round_prefer_floor");
+    const bool plain = check(&b, team, LEAT_OP_RESIZE, true, 0);
+#if defined(__x86_64__)
+    EXPECT(!plain);
+#else
+    (void)plain;
+#endif
+}
+
 /* ---- Padding ---------------------------------------------------------------------------------------- */
 
 /* In every mode, some taken away, of elements as they come or as a convolution leaves them. */
@@ -1347,6 +1370,7 @@ main(void)
     test_line();
     for (uint32_t round = 0; round < ROUNDS; round++) {
         test_column(team);
+        test_doubled(team);
     }
     for (uint32_t round = 0; round < 3 * ROUNDS; round++) {
         test_resized(team, round);
