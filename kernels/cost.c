@@ -336,7 +336,10 @@ graph_in(const struct leat_graph *graph, const struct leat_node *node, uint32_t 
     return runs ? attribute->graph : NULL;
 }
 
-/* Products that are plain loops; of Einsums those that are left by the passes, and transforms where there are no vectors, or in f64. */
+/*
+ * Products that are plain loops; of Einsums those that are left by the passes. Transforms count as such, since a backend or a processor may
+ * have no other.
+ */
 static bool
 multiplies_slowly(enum leat_op_kind kind)
 {

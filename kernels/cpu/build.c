@@ -472,7 +472,8 @@ make_constant_of(struct cpu_builder *b, struct cpu_constants *constants, bool sh
     enum leat_status status = cpu_constants_make_room(constants);
 
     for (const struct cpu_constant *c = cpu_constants_first(constants, v->data); c != NULL && !stays; c = c->next) {
-        stays = c->source == v->data && c->owned != NULL && c->pack == NULL && cpu_same_bytes(&c->seen_as, &c->md);
+        stays = c->source == v->data && c->owned != NULL && c->pack == NULL && c->bytes >= v->data_bytes &&
+                cpu_same_bytes(&c->seen_as, &c->md);
         data = stays ? c->owned : NULL;
     }
     if (status == LEAT_OK && data == NULL) {
@@ -553,9 +554,18 @@ pack_constant(struct cpu_builder *b, bool shared, const struct leat_value *v, cp
         return status;
     }
     pack(&seen, packed);
-    *constant = (struct cpu_constant){.source = v->data, .pack = pack, .data = packed, .owned = packed, .bytes = bytes};
+    *constant = (struct cpu_constant){.source = v->data, .pack = pack, .data = packed, .owned = packed, .bytes = bytes,
+                                      .dtype = v->dtype, .rank = v->rank};
+    memcpy(constant->dims, v->dims, v->rank * sizeof(*v->dims));
     *ret = constant;
     return LEAT_OK;
+}
+
+static bool
+is_packed_of(const struct cpu_constant *constant, const struct leat_value *v, cpu_pack pack)
+{
+    return constant->source == v->data && constant->pack == pack && constant->dtype == v->dtype && constant->rank == v->rank &&
+           memcmp(constant->dims, v->dims, v->rank * sizeof(*v->dims)) == 0;
 }
 
 enum leat_status
@@ -567,7 +577,7 @@ cpu_constant_packed(struct cpu_builder *b, uint32_t value, cpu_pack pack, size_t
     struct cpu_constant *constant = cpu_constants_first(constants, v->data);
 
     LEAT_ASSERT(v->data != NULL);
-    while (constant != NULL && (constant->source != v->data || constant->pack != pack)) {
+    while (constant != NULL && !is_packed_of(constant, v, pack)) {
         constant = constant->next;
     }
     enum leat_status status = LEAT_OK;
@@ -586,6 +596,7 @@ cpu_constant_packed(struct cpu_builder *b, uint32_t value, cpu_pack pack, size_t
     if (status != LEAT_OK) {
         return status;
     }
+    LEAT_ASSERT(constant->bytes == bytes);
     const struct cpu_tensor tensor = {.bytes = bytes, .buffer = CPU_NONE, .constant = constant};
     return add_tensor(b->program, &tensor, ret_tensor);
 }

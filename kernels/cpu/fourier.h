@@ -8,7 +8,7 @@
  * Shapes     A transform has `length` elements, of which the first `given` are there. Lanes of a vector are transforms side by side,
  *            or, `across`, every CPU_LANES-th element of one, whose transforms a last pass makes one of.
  * Numerics   Factors are rounded from double. Errors are below 1e-6 of the root mean square of the results times the logarithm to base 2 of
- *            the length. No transform has any part in another's results.
+ *            the length. No transform has any part in another's results. Infinities make NaN, also where one alone is infinite.
  * Trust      What is transformed is read as numbers alone, each once.
  */
 #ifndef LEAT_KERNELS_CPU_FOURIER_H
@@ -20,7 +20,7 @@
 
 #define CPU_RADIX_MAX      31u
 #define CPU_PASSES_MAX     32u
-#define CPU_FOURIER_MAX    (1u << 26) /* elements */
+#define CPU_FOURIER_MAX    (1u << 22) /* elements: tables of more take seconds to make */
 #define CPU_FOURIER_ASIDE  16u        /* floats before and behind a plane that vectors may touch */
 
 /* Behind it lie tables, whose places count from its beginning in floats; pairs are real and imaginary parts. */

@@ -276,6 +276,13 @@ cpu_lower_gemm(struct cpu_builder *b)
     if (w->data != NULL && !trans_a) {
         return add_inner_product(b, &p);
     }
+#if defined(__x86_64__)
+    status = trans_a || trans_b || p.has_bias ? LEAT_AGAIN : cpu_lower_small_product(b);
+    if (status != LEAT_AGAIN) {
+        return status;
+    }
+    status = LEAT_OK;
+#endif
     const dnnl_memory_desc_t src = trans_a ? matrix_md(p.rows, p.inner, 1, p.rows) : matrix_md(p.rows, p.inner, p.inner, 1);
     const dnnl_memory_desc_t weights =
         trans_b ? matrix_md(p.inner, p.columns, 1, p.inner) : matrix_md(p.inner, p.columns, p.columns, 1);

@@ -41,8 +41,10 @@ cpu_qconv_suits(const struct leat_graph *graph, const struct leat_node *node, co
     if (!cpu_fours_run_here() || weights->rank > 2 + LEAT_WINDOW_RANK) {
         return false;
     }
-    return groups == 1 ||
-           (weights->rank == 4 && weights->dims[1] == 1 && groups == channels && channels % CPU_DEPTHWISE_WHOLE_CHANNELS == 0 &&
+    if (groups == 1) {
+        return !is_conv(node) || (leat_window_of(graph, node, &w) == LEAT_OK && cpu_qconv_fits(&w, weights->dims[1]));
+    }
+    return (weights->rank == 4 && weights->dims[1] == 1 && groups == channels && channels % CPU_DEPTHWISE_WHOLE_CHANNELS == 0 &&
             channels <= CPU_FOURS_PADDED_MAX && leat_window_of(graph, node, &w) == LEAT_OK &&
             (w.dilation[DOWN] == 1 || w.kernel[DOWN] == 1) && (w.dilation[ACROSS] == 1 || w.kernel[ACROSS] == 1) &&
             taps_of(&w) <= CPU_FOURS_TAPS_MAX);

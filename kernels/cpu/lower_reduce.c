@@ -495,21 +495,36 @@ add_moments(const struct cpu_step *step, const float *x, struct normalisation *n
     } while (next_row(step, at, &x));
 }
 
-/* Squares of one result that are more than floats are. */
-static double
-add_far_squares(const struct cpu_step *step, const float *x, double mean)
+/* Of one result, in double: where floats do not hold the sums or what is left of numbers less their mean. */
+static void
+centre_exactly(const struct cpu_step *step, const float *x, double terms, float *y)
 {
     const size_t last = step->rank - 1;
-    int64_t at[LEAT_RANK_MAX] = {0};
-    double squares = 0;
+    const int64_t stride = step->strides[last];
+    double mean = 0, squares = 0, by = 0;
 
-    do {
-        for (int64_t t = 0; t < step->dims[last]; t++) {
-            const double d = (double)x[t * step->strides[last]] - mean;
-            squares += d * d;
+    for (int round = 0; round < 3; round++) {
+        int64_t at[LEAT_RANK_MAX] = {0};
+        const float *row = x;
+        do {
+            for (int64_t t = 0; t < step->dims[last]; t++) {
+                const double d = (double)row[t * stride] - mean;
+                if (round == 0) {
+                    squares += d; /* of the numbers, so far */
+                } else if (round == 1) {
+                    squares += d * d;
+                } else {
+                    y[row - x + t * stride] = (float)(d * by);
+                }
+            }
+        } while (next_row(step, at, &row));
+        if (round == 0) {
+            mean = squares / terms;
+            squares = 0;
+        } else {
+            by = 1 / (sqrt(squares / terms) + DEVIATION_MORE);
         }
-    } while (next_row(step, at, &x));
-    return squares;
+    }
 }
 
 static void
@@ -529,7 +544,10 @@ move_all(const struct cpu_step *step, const float *x, const struct normalisation
     } while (next_row(step, at, &x));
 }
 
-/* args: x, y. The mean of what is left of numbers less their mean as a float makes up for what that is beside it. */
+/*
+ * args: x, y, which are apart. The mean of what is left of numbers less a float beside their mean makes up for what that is beside it,
+ * and the float nearest to both is what they are moved by: of numbers that are all the same, to 0.
+ */
 static void
 centre_part(const struct cpu_call *call, size_t begin, size_t end)
 {
@@ -544,22 +562,31 @@ centre_part(const struct cpu_call *call, size_t begin, size_t end)
     for (size_t u = begin; u < end; u++) {
         const size_t first = u % blocks * WIDTH, at = begin_of(step, u / blocks) + first, side = step->inner - first;
         const float *x = (const float *)call->pointers[0] + at;
+        float *y = (float *)call->pointers[1] + at;
+        bool far[WIDTH] = {false};
         n.width = step->inner == 0 ? 0 : side < WIDTH ? side : WIDTH;
+        const size_t results = n.width > 0 ? n.width : 1;
         memset(n.middle, 0, sizeof(n.middle));
         add_moments(step, x, &n);
-        for (size_t l = 0; l < WIDTH; l++) {
+        for (size_t l = 0; l < results; l++) {
             n.middle[l] = (float)(n.sums[l] / terms);
         }
         add_moments(step, x, &n);
-        for (size_t l = 0; l < (n.width > 0 ? n.width : 1); l++) {
-            const double beside = n.sums[l] / terms, mean = (double)n.middle[l] + beside;
-            const bool far = !isfinite(n.squares[l]);
-            const double variance = far ? add_far_squares(step, x + l, mean) / terms : n.squares[l] / terms - beside * beside;
+        for (size_t l = 0; l < results; l++) {
+            const double near = n.sums[l] / terms, mean = (double)n.middle[l] + near;
+            const double variance = n.squares[l] / terms - near * near;
             const double by = 1 / (sqrt(variance < 0 ? 0 : variance) + DEVIATION_MORE);
+            far[l] = !isfinite(n.middle[l]) || !isfinite(n.sums[l]) || !isfinite(n.squares[l]);
+            n.middle[l] = (float)mean;
             n.by[l] = (float)by;
-            n.shift[l] = (float)(-beside * by);
+            n.shift[l] = (float)(((double)n.middle[l] - mean) * by);
         }
-        move_all(step, x, &n, (float *)call->pointers[1] + at);
+        move_all(step, x, &n, y);
+        for (size_t l = 0; l < results; l++) {
+            if (far[l]) {
+                centre_exactly(step, x + l, terms, y + l);
+            }
+        }
     }
 }
 

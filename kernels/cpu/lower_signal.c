@@ -145,10 +145,13 @@ fill_passes(const struct cpu_fourier *fourier, size_t lanes, float *table)
     }
 }
 
-/* In place, of a power of two: the textbook's (Cormen et al., "Introduction to Algorithms", 30.3). */
+/* In place, of a power of two: the textbook's (Cormen et al., "Introduction to Algorithms", 30.3). `turns` is room for as many numbers. */
 static void
-transform_exactly(double *re, double *im, size_t size)
+transform_exactly(double *re, double *im, double *turns, size_t size)
 {
+    for (size_t k = 0; k < size / 2; k++) {
+        turn(k, size, &turns[2 * k], &turns[2 * k + 1]);
+    }
     for (size_t i = 1, j = 0; i < size; i++) {
         size_t bit = size / 2;
         for (; (j & bit) != 0; bit /= 2) {
@@ -164,11 +167,11 @@ transform_exactly(double *re, double *im, size_t size)
         }
     }
     for (size_t half = 1; half < size; half *= 2) {
-        for (size_t k = 0; k < half; k++) {
-            double w_re, w_im;
-            turn(k, 2 * half, &w_re, &w_im);
-            for (size_t i = k; i < size; i += 2 * half) {
-                const double t_re = re[i + half] * w_re - im[i + half] * w_im, t_im = re[i + half] * w_im + im[i + half] * w_re;
+        for (size_t first = 0; first < size; first += 2 * half) {
+            for (size_t k = 0; k < half; k++) {
+                const size_t i = first + k;
+                const double *w = &turns[k * (size / half)];
+                const double t_re = re[i + half] * w[0] - im[i + half] * w[1], t_im = re[i + half] * w[1] + im[i + half] * w[0];
                 re[i + half] = re[i] - t_re;
                 im[i + half] = im[i] - t_im;
                 re[i] += t_re;
@@ -178,13 +181,13 @@ transform_exactly(double *re, double *im, size_t size)
     }
 }
 
-/* e^(-pi i n^2 / points), and the transform of its conjugate to both sides, by the size. `room` is of 2 * size zeros. */
+/* e^(-pi i n^2 / points), and the transform of its conjugate to both sides, by the size. `room` is of 3 * size zeros. */
 static void
 fill_convolution(const struct cpu_fourier *fourier, float *table, double *room)
 {
     const size_t size = fourier->size, points = fourier->points;
     float *chirp = table + fourier->chirp, *spectrum = table + fourier->spectrum;
-    double *re = room, *im = room + size;
+    double *re = room, *im = room + size, *turns = room + 2 * size;
 
     for (size_t n = 0; n < points; n++) {
         double turn_re, turn_im;
@@ -194,7 +197,7 @@ fill_convolution(const struct cpu_fourier *fourier, float *table, double *room)
         re[n] = re[(size - n) % size] = turn_re;
         im[n] = im[(size - n) % size] = -turn_im;
     }
-    transform_exactly(re, im, size);
+    transform_exactly(re, im, turns, size);
     for (size_t n = 0; n < size; n++) {
         spectrum[n] = (float)(re[n] / (double)size);
         spectrum[size + n] = (float)(im[n] / (double)size);
@@ -204,9 +207,9 @@ fill_convolution(const struct cpu_fourier *fourier, float *table, double *room)
 static enum leat_status
 add_tables(struct cpu_builder *b, struct cpu_fourier *fourier, size_t lanes, uint32_t *ret_tensor)
 {
-    const size_t floats = place_tables(fourier, lanes), doubles = fourier->convolves ? 2 * fourier->size : 0;
+    const size_t floats = place_tables(fourier, lanes), doubles = fourier->convolves ? 3 * fourier->size : 0;
 
-    enum leat_status status = cpu_model_may_take(b->model, floats * sizeof(float) + doubles * sizeof(double));
+    enum leat_status status = cpu_model_may_take(b->model, 2 * floats * sizeof(float) + doubles * sizeof(double));
     if (status != LEAT_OK) {
         return status;
     }
@@ -220,6 +223,8 @@ add_tables(struct cpu_builder *b, struct cpu_fourier *fourier, size_t lanes, uin
         if (fourier->convolves) {
             fill_convolution(fourier, table, room);
         }
+        free(room);
+        room = NULL;
         status = cpu_private_words(b, table, floats, ret_tensor);
     }
     free(table);

@@ -59,7 +59,10 @@ typedef void (*cpu_pack)(const struct leat_value *weights, void *ret_packed);
 /* A constant in one layout. */
 struct cpu_constant {
     struct cpu_constant *next;
-    const void *source; /* the graph's payload that it was made from */
+    const void *source; /* the graph's payload that it was made from, of which several values may be parts, */
+    enum leat_dtype dtype; /* and what of it, where a pack made it */
+    uint32_t rank;
+    int64_t dims[LEAT_RANK_MAX];
     cpu_pack pack;      /* what made it, when that is not a reorder: md and seen_as have ndims 0 */
     dnnl_memory_desc_t md; /* as cpu_tensor's */
     dnnl_memory_desc_t seen_as; /* how the payload was read: a bias or a grouped weight has other dims */
@@ -368,7 +371,7 @@ struct cpu_product {
 };
 /* On the same kernel, in f32. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product);
-/* A MatMul of two computed values that are small, with AVX2, in f32. */
+/* A product of two computed values, the second of small matrices, with AVX2, in f32: as they lie, and nothing added but in place. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_small_product(struct cpu_builder *b);
 /* Of one column, on a kernel for that, with AVX-512 or AVX2, in f32. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_column(struct cpu_builder *b, const struct cpu_product *product);

@@ -13,6 +13,7 @@ enum {
     PAIRS = CPU_PANEL * 2,      /* weights of a pair of numbers of the source */
     SLICE = 512,                /* of a window: a panel's weights for it are half of the first-level cache */
     BLOCK = 128,                /* pixels of the result */
+    SCRATCH_MOST = 32 << 20,    /* numbers of a member's, of convolutions */
     TOGETHER = 4,               /* panels that read a slice one after the other: all slices would not stay in the second-level cache */
 };
 #define FAR 32767.0f /* beyond it every result saturates, whatever the zero point is */
@@ -96,9 +97,10 @@ layout_of(const struct cpu_qconv *p)
     struct layout l = {.lines = p->items * w->out[0] * w->out[1], .parts = (w->out[2] + BLOCK - 1) / BLOCK};
 
     l.across = (w->out[2] + l.parts - 1) / l.parts;
-    l.units = l.parts == 1 ? BLOCK / l.across : 1;
     l.line = ((l.across - 1) * w->stride[2] + (w->kernel[2] - 1) * w->dilation[2] + 1) * depth;
     l.unit = lines * l.line;
+    l.units = l.parts > 1 ? 1 : BLOCK / l.across < SCRATCH_MOST / l.unit ? BLOCK / l.across : SCRATCH_MOST / l.unit;
+    l.units = l.units > 1 ? l.units : 1;
     l.pixel = w->stride[2] * depth;
     l.segments = gaps ? lines * w->kernel[2] : lines;
     l.segment = gaps ? depth : w->kernel[2] * depth;
@@ -635,6 +637,17 @@ run_winograd(const struct work *work, const uint8_t *source, void *scratch, uint
 }
 
 /* ---- Which of them ---------------------------------------------------------------------------------- */
+
+bool
+cpu_qconv_fits(const struct leat_window *w, int64_t inputs)
+{
+    int64_t gaps, pixels, lines, numbers;
+
+    return !__builtin_mul_overflow(w->kernel[2] - 1, w->dilation[2], &gaps) &&
+           !__builtin_mul_overflow(w->stride[2], (int64_t)BLOCK - 1, &pixels) && !__builtin_add_overflow(pixels, gaps, &pixels) &&
+           !__builtin_mul_overflow(w->kernel[0], w->kernel[1], &lines) && !__builtin_mul_overflow(lines, depth_of(inputs), &numbers) &&
+           !__builtin_mul_overflow(numbers, pixels + 1, &numbers) && numbers <= SCRATCH_MOST;
+}
 
 size_t
 cpu_qconv_scratch_bytes(const struct cpu_qconv *p)

@@ -40,6 +40,8 @@ struct cpu_qconv_strides {
 size_t cpu_qconv_packed_bytes(int64_t outputs, int64_t inputs, int64_t taps);
 void cpu_qconv_pack(const int8_t *weights, const struct cpu_qconv_strides *strides, int64_t outputs, int64_t inputs, int64_t taps,
                     int8_t *ret_packed);
+/* Whether the windows of some pixels side by side are few enough bytes, whatever a file says of them: else it is none of these. */
+bool cpu_qconv_fits(const struct leat_window *window, int64_t inputs);
 /* Of one member. */
 size_t cpu_qconv_scratch_bytes(const struct cpu_qconv *p);
 /* units and bias are of whole panels. All but source and result have 64-byte alignment. */

@@ -349,9 +349,9 @@ look_up_halves(const uint8_t *x, const uint8_t table[UINT8_MAX + 1], uint8_t *y,
 void
 cpu_look_up_bytes(const uint8_t *x, const uint8_t table[UINT8_MAX + 1], uint8_t *y, size_t count)
 {
-    const size_t done = __builtin_cpu_supports("avx512vbmi") ? look_up_vectors(x, table, y, count)
-                        : cpu_has_avx2()                     ? look_up_halves(x, table, y, count)
-                                                             : 0;
+    const size_t done = cpu_has_avx512() && __builtin_cpu_supports("avx512vbmi") ? look_up_vectors(x, table, y, count)
+                        : cpu_has_avx2()                                                ? look_up_halves(x, table, y, count)
+                                                                                        : 0;
     look_up_all(x + done, table, y + done, count - done);
 }
 

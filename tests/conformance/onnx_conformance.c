@@ -135,7 +135,8 @@ near(const struct leat_value *expected, const void *data, bool sums, const char 
         return same;
     }
     for (size_t i = 0; i < count && sums; i++) {
-        greatest = fmax(greatest, fabs(element(expected, expected->data, i)));
+        const double want = fabs(element(expected, expected->data, i));
+        greatest = isfinite(want) ? fmax(greatest, want) : greatest;
     }
     for (size_t i = 0; i < count; i++) {
         const double want = element(expected, expected->data, i), have = element(expected, data, i);

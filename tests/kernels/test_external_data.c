@@ -5,6 +5,7 @@
  *          batches of the model fail, wherever in it the weights are.
  */
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -678,6 +679,58 @@ test_scaled_in_place(void)
     EXPECT(unlinkat(folder_fd, "wide", 0) == 0);
 }
 
+/* Values may be parts of the same bytes, in the same shape or another: weights in a kernel's layout are of one of them alone. */
+static void
+test_overlapping(void)
+{
+    enum { WIDE = 4 * CHANNELS };
+    static const int64_t shapes[][2] = {{CHANNELS, CHANNELS}, {CHANNELS, WIDE}, {2 * CHANNELS, CHANNELS / 2}, {WIDE, CHANNELS}};
+    static float weights[CHANNELS * WIDE], x[WIDE], y[2][LEAT_COUNT_OF(shapes)][WIDE];
+    const void *const inputs[LEAT_COUNT_OF(shapes)] = {x, x, x, x};
+
+    for (size_t i = 0; i < LEAT_COUNT_OF(weights); i++) {
+        weights[i] = (float)(i % 251) / 251 - 0.5f;
+        x[i % WIDE] = (float)(i % 17) / 17;
+    }
+    for (int offset = 0; offset <= 1; offset++) { /* mapped, or copied */
+        write_file("overlapping", weights, sizeof(weights), offset, 0);
+        for (size_t k = 0; k < backend_count; k++) {
+            void *outputs[LEAT_COUNT_OF(shapes)];
+            struct leat_graph *graph;
+            struct loaded loaded;
+            struct builder b;
+            builder_init(&b, 13);
+            for (size_t i = 0; i < LEAT_COUNT_OF(shapes); i++) {
+                char name[8], list[16], result[8];
+                (void)snprintf(name, sizeof(name), "x%zu", i);
+                (void)builder_input(&b, name, ONNX_F32, DIMS(1, shapes[i][0]));
+                (void)snprintf(name, sizeof(name), "w%zu", i);
+                Onnx__TensorProto *w = builder_constant(&b, name, ONNX_F32, NULL, DIMS(0, shapes[i][1]));
+                w->dims[0] = shapes[i][0];
+                refer(&b, w, "location", "overlapping");
+                refer(&b, w, "offset", offset == 0 ? "0" : "1");
+                (void)snprintf(list, sizeof(list), "x%zu w%zu", i, i);
+                (void)snprintf(result, sizeof(result), "y%zu", i);
+                (void)builder_node(&b, "MatMul", list, result);
+                builder_output(&b, result);
+                outputs[i] = y[k][i];
+            }
+            EXPECT(import(&b, folder_fd, 0, &graph) == LEAT_OK);
+            builder_fini(&b);
+            load(backends[k], graph, &loaded);
+            EXPECT(run(&loaded, inputs, outputs) == LEAT_OK);
+            unload(&loaded);
+            leat_graph_destroy(graph);
+        }
+        for (size_t i = 0; i < LEAT_COUNT_OF(shapes) && backend_count > 1; i++) {
+            for (int64_t c = 0; c < shapes[i][1]; c++) {
+                EXPECT(fabsf(y[0][i][c] - y[1][i][c]) <= 1e-4f * (1 + fabsf(y[0][i][c])));
+            }
+        }
+    }
+    EXPECT(unlinkat(folder_fd, "overlapping", 0) == 0);
+}
+
 int
 main(void)
 {
@@ -695,6 +748,7 @@ main(void)
     }
     test_answers();
     test_readers();
+    test_overlapping();
     test_refused();
     test_limit();
     test_open_files();

@@ -177,11 +177,12 @@ test_product(struct leat_team *team, enum weights weights)
     char list[32];
 
     builder_init(&b, 14);
-    const int64_t x_dims[3] = {heads, rows, inner}, y_dims[3] = {heads, rows, columns};
+    const bool left_for_all = computed && between(0, 3) == 0, right_for_all = computed && !left_for_all && between(0, 2) == 0;
+    const int64_t x_dims[3] = {left_for_all ? 1 : heads, rows, inner}, y_dims[3] = {heads, rows, columns};
     const size_t first = matrices ? 1 : 0; /* dimension of x and y; then heads are left out */
     (void)builder_input(&b, "x", ONNX_F32, x_dims + first, 3 - first);
     if (computed) {
-        (void)builder_input(&b, "w", ONNX_F32, DIMS(between(0, 2) == 0 ? 1 : heads, inner, columns));
+        (void)builder_input(&b, "w", ONNX_F32, DIMS(right_for_all ? 1 : heads, inner, columns));
     } else {
         constant("w", (const int64_t[]){transposed ? columns : inner, transposed ? inner : columns}, 2);
     }

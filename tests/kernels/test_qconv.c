@@ -82,7 +82,7 @@ random_axis(struct leat_window *w, int axis, int64_t size_most, int64_t kernel_m
     w->pad_begin[axis] = coin() ? 0 : random_of(0, (w->kernel[axis] - 1) * w->dilation[axis] + 1);
     w->in[axis] = random_of(1, size_most);
     /* Windows reach beyond the image on the other side, too. */
-    w->out[axis] = (w->in[axis] + w->pad_begin[axis] - 1) / w->stride[axis] + 1;
+    w->out[axis] = (w->in[axis] + w->pad_begin[axis] - 1) / w->stride[axis] + 1 + random_of(0, 2);
 }
 
 static struct cpu_qconv
@@ -214,8 +214,9 @@ test_layer(const struct cpu_qconv *conv, bool extreme)
         memset(l.weights, INT8_MAX, (size_t)(c->outputs * inner));
     }
     const int about = -(int)log2(sqrt((double)inner) * 128);
+    const bool far = random_of(0, 7) == 0; /* results that 32 bits do not hold */
     for (int64_t o = 0; o < c->outputs; o++) {
-        l.units[o] = ldexpf(1, (int)random_of(about - 1, about + 1));
+        l.units[o] = ldexpf(1, far ? (int)random_of(5, 40) : (int)random_of(about - 1, about + 1));
         l.bias[o] = (float)random_of(-512, 512) / 4;
         l.units[o] = extreme ? ldexpf(1, -22) : l.units[o];
     }
@@ -250,6 +251,32 @@ test_long(void)
     test_layer(&conv, true);
 }
 
+/* What a file says of windows may be more than there is memory, or than numbers hold. */
+static void
+test_sizes(void)
+{
+    const struct leat_window usual = {.rank = 2, .in = {1, 14, 14}, .out = {1, 7, 7}, .kernel = {1, 7, 7}, .stride = {1, 2, 2},
+                                      .dilation = {1, 1, 1}};
+    struct leat_window w = usual;
+
+    EXPECT(cpu_qconv_fits(&usual, 2048));
+    EXPECT(!cpu_qconv_fits(&usual, INT64_C(1) << 40));
+    w.dilation[X] = INT32_MAX;
+    EXPECT(!cpu_qconv_fits(&w, 1));
+    w.kernel[X] = INT64_C(1) << 40;
+    EXPECT(!cpu_qconv_fits(&w, 1));
+    w = usual;
+    w.stride[X] = INT64_MAX;
+    EXPECT(!cpu_qconv_fits(&w, 1));
+    w = usual;
+    w.kernel[Y] = w.kernel[Z] = INT64_C(1) << 32;
+    EXPECT(!cpu_qconv_fits(&w, 1));
+    /* So many that they would be none in 64 bits. */
+    w = (struct leat_window){.rank = 2, .in = {1, 1, 2}, .out = {1, 128, 1}, .kernel = {1, 256, 4}, .stride = {1, 1, 1},
+                             .dilation = {1, 1, 1431655765}};
+    EXPECT(!cpu_qconv_fits(&w, 1 << 16));
+}
+
 int
 main(void)
 {
@@ -258,6 +285,7 @@ main(void)
     if (!cpu_fours_run_here()) {
         return LEAT_TEST_SKIP;
     }
+    test_sizes();
     test_long();
     for (int round = 0; round < ROUNDS; round++) {
         const struct cpu_qconv conv = random_conv();

@@ -770,6 +770,45 @@ test_functions(struct leat_team *team)
     expect_network(add_qdq(last, result, some_zero()), result, 0, team, scale / 2);
 }
 
+/* Windows along up to three axes, which differ in all that an axis may have; by groups, too. */
+static void
+test_windows(struct leat_team *team)
+{
+    const uint32_t rank = (uint32_t)between(1, 3);
+    const bool apart = between(0, 2) == 0;
+    const int64_t groups = apart ? 16 * between(1, 3) : between(0, 3) == 0 ? 2 : 1;
+    const int64_t depth = apart ? 1 : between(0, 3) == 0 ? 16 : between(1, 9);
+    int64_t x_dims[5] = {2, groups * depth}, w_dims[5] = {apart ? groups : groups * between(1, 20), depth}, fan = depth;
+    int64_t strides[3], dilations[3], pads[6];
+    char list[80];
+
+    for (uint32_t d = 0; d < rank; d++) {
+        const bool winograd = between(0, 3) == 0;
+        w_dims[2 + d] = winograd ? 3 : between(1, 3);
+        strides[d] = winograd ? 1 : between(1, 3);
+        dilations[d] = winograd || between(0, 2) != 0 ? 1 : between(1, 3);
+        x_dims[2 + d] = between(1, d + 1 == rank ? 14 : 8);
+        pads[d] = between(0, 4);
+        pads[rank + d] = between(0, 8);
+        const int64_t missing = (w_dims[2 + d] - 1) * dilations[d] + 1 - x_dims[2 + d] - pads[d] - pads[rank + d];
+        pads[d] += missing > 0 ? missing : 0;
+        fan *= w_dims[2 + d];
+    }
+    start_network(false);
+    const float scale = some_scale(0.02f);
+    (void)builder_input(&b, "x", ONNX_F32, x_dims, rank + 2);
+    const char *x = add_qdq("x", scale, some_zero());
+    (void)snprintf(list, sizeof(list), "%s w%s", x, add_weights("w", w_dims, rank + 2, 0, scale) ? " w_bias" : "");
+    Onnx__NodeProto *node = builder_node(&b, "Conv", list, "r");
+    (void)builder_ints(&b, node, "strides", strides, rank);
+    (void)builder_ints(&b, node, "dilations", dilations, rank);
+    (void)builder_ints(&b, node, "pads", pads, 2 * rank);
+    (void)builder_int(&b, node, "group", groups);
+    net.products++;
+    const float result = some_scale(scale * 0.01f * 128 * sqrtf((float)fan));
+    expect_network(add_qdq("r", result, some_zero()), result, 1, team, scale);
+}
+
 int
 main(void)
 {
@@ -790,6 +829,7 @@ main(void)
     test_long_product(team, 127);
     for (int round = 0; round < NETWORKS; round++) {
         test_conv(team);
+        test_windows(team);
         test_product(team);
         test_chain(team);
         test_sum(team, false);
