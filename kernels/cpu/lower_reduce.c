@@ -576,7 +576,7 @@ centre_part(const struct cpu_call *call, size_t begin, size_t end)
             const double near = n.sums[l] / terms, mean = (double)n.middle[l] + near;
             const double variance = n.squares[l] / terms - near * near;
             const double by = 1 / (sqrt(variance < 0 ? 0 : variance) + DEVIATION_MORE);
-            far[l] = !isfinite(n.middle[l]) || !isfinite(n.sums[l]) || !isfinite(n.squares[l]);
+            far[l] = !isfinite(n.squares[l]);
             n.middle[l] = (float)mean;
             n.by[l] = (float)by;
             n.shift[l] = (float)(((double)n.middle[l] - mean) * by);

@@ -1150,6 +1150,32 @@ test_centred(struct leat_team *team, uint32_t round)
 #endif
 }
 
+/* To 0, though floats do not hold sums of them: the deviation, of which 1e-9 is left, divides what is beside the mean. */
+static void
+test_equal_numbers(struct leat_team *team)
+{
+    static const struct {
+        float number;
+        int64_t count;
+    } cases[] = {{58448.85f, 196}, {7209.52f, 49}, {1975.51f, 49}, {1000.1f, 196}};
+
+    for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
+        for (int64_t axis = 1; axis <= 2; axis++) { /* columns, and rows */
+            const float none = 0;
+            const int64_t dims[3] = {-1, axis == 1 ? cases[c].count : 5, axis == 1 ? 9 : cases[c].count};
+            struct builder b;
+            builder_init(&b, 13);
+            (void)builder_input(&b, "x", ONNX_F32, dims, 3);
+            (void)builder_constant(&b, "none", ONNX_F32, &none, NULL, 0);
+            (void)builder_constant(&b, "number", ONNX_F32, &cases[c].number, NULL, 0);
+            (void)builder_node(&b, "Mul", "x none", "m");
+            (void)builder_node(&b, "Add", "m number", "a");
+            (void)builder_ints(&b, builder_node(&b, "MeanVarianceNormalization", "a", "y"), "axes", &axis, 1);
+            (void)check(&b, team, LEAT_OP_MEAN_VARIANCE_NORMALIZATION, false, 2e-5f);
+        }
+    }
+}
+
 /* ---- Transforms ------------------------------------------------------------------------------------- */
 
 static void
@@ -1344,6 +1370,7 @@ main(void)
         test_functions(team, round);
         test_centred(team, round);
     }
+    test_equal_numbers(team);
     for (uint32_t round = 0; round < ROUNDS; round++) {
         test_frames(team);
     }
