@@ -463,11 +463,14 @@ __wrap_leat_daemon_copy_profiles(struct leat_daemon *daemon, const struct leat_a
                                         ? LEAT_FAIL(LEAT_ERR_NOT_FOUND, "application '%s' has gone", app->name)
                                         : __real_leat_daemon_copy_profiles(daemon, app, variant, copy);
 
+    if (status != LEAT_OK) { /* of a daemon that ends the dispatcher may still have it */
+        return status;
+    }
     if (number > 0) {
         copy->profiles[0].number = number;
     }
     copy->late_queries = copy->queries * atomic_load_explicit(&late_percent, memory_order_relaxed) / 100;
-    return status;
+    return LEAT_OK;
 }
 
 /* How many are scaled, each with workers; with `unseen`, none of them could be looked at. */
