@@ -121,7 +121,7 @@ expect_same(const struct leat_graph *fused, const struct leat_graph *plain, stru
 /*
  * Those whose weights are large; all with one column, too, and with AVX2 others of few weights, and of two computed sides, for
  * oneDNN's lock a mutex in each run. Not with AVX2 what is added to columns that are no whole vectors.
- * HardSwish and LeakyRelu are parts of oneDNN's only.
+ * HardSwish and LeakyRelu behind constant weights of several columns are parts of oneDNN's only.
  */
 static void
 expect_own_kernel(const struct leat_graph *graph)
