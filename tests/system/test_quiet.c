@@ -28,7 +28,6 @@ main(void)
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
@@ -47,7 +46,7 @@ main(void)
 #include <jemalloc/jemalloc.h>
 #endif
 
-enum { VARIANTS = 3, ITEMS_MAX = 8, TURN = 2000 /* times nine queries, until it looks at the clock */ };
+enum { VARIANTS = 3, ITEMS_MAX = 8, TURN = 20 /* times nine queries, until it looks at the clock */ };
 #define LATENCY_NS   UINT64_C(1000000)
 #define PREDICTED_NS UINT64_C(10000)
 
@@ -375,7 +374,7 @@ run_case(const struct quiet_case *quiet)
     box_fill(&client, &client.query, 1);
     client.query.accuracy_floor_ppm = quiet->variants > 0 ? BOX_ACCURACY_PPM(quiet->variants - 1) : 0;
     run_every_plan(&client);
-    answer_many(&client, 200); /* warm-up */
+    answer_many(&client, 50); /* warm-up */
     atomic_store(&mark_now, true);
     while (atomic_load(&marked_threads) < 2) {
         answer_many(&client, 1);
@@ -490,14 +489,7 @@ is_quiet(enum kind kind)
 int
 main(void)
 {
-    cpu_set_t usable;
-
     leat_test_init();
-    EXPECT(sched_getaffinity(0, sizeof(usable), &usable) == 0);
-    if (CPU_COUNT(&usable) < 3) {
-        (void)printf("skipped: client, dispatcher and worker need a core each to spin without sleeping\n");
-        return LEAT_TEST_SKIP;
-    }
     for (enum kind kind = 0; kind < KINDS; kind++) {
         EXPECT(is_quiet(kind));
     }
