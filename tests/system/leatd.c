@@ -29,6 +29,21 @@ leatd_cpus(void)
     return (uint32_t)CPU_COUNT(&set);
 }
 
+uint32_t
+leatd_thread_cpus(pid_t thread, uint32_t *ret_first)
+{
+    cpu_set_t set;
+
+    *ret_first = UINT32_MAX;
+    if (sched_getaffinity(thread, sizeof(set), &set) != 0) {
+        return 0;
+    }
+    for (uint32_t cpu = CPU_SETSIZE; cpu-- > 0;) {
+        *ret_first = CPU_ISSET(cpu, &set) ? cpu : *ret_first;
+    }
+    return (uint32_t)CPU_COUNT(&set);
+}
+
 void
 leatd_init(struct leatd *leatd)
 {

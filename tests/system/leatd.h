@@ -23,10 +23,12 @@ struct leatd {
     pthread_t listener;
 };
 
-/* A new folder; the test may put files there before it starts leatd. */
 /* CPUs that a daemon may have: where two workers are to share none there must be three, for one is the dispatcher's. */
 uint32_t leatd_cpus(void);
+/* How many CPUs a thread may run on, and the first; 0: there is no such thread any more. */
+uint32_t leatd_thread_cpus(pid_t thread, uint32_t *ret_first);
 
+/* A new folder; the test may put files there before it starts leatd. */
 void leatd_init(struct leatd *leatd);
 /* Runs it with this configuration, to which socket and state_dir are added; returns once it serves. */
 void leatd_start(struct leatd *leatd, const char *yaml);

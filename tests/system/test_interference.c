@@ -89,25 +89,20 @@ cpu_of_worker(struct leat_session *session, uint64_t *ret_moves)
 static uint32_t
 cpu_of_leader(void)
 {
-    char path[320], line[512], name[32] = "";
-    uint32_t cpus[LEAT_CPU_MAX], count = 0, cpu = UINT32_MAX;
+    char path[320], name[32];
+    uint32_t cpu = UINT32_MAX;
     const struct dirent *entry;
 
     (void)snprintf(path, sizeof(path), "/proc/%d/task", (int)leatd.pid);
     DIR *tasks = opendir(path);
     EXPECT(tasks != NULL);
     while ((entry = readdir(tasks)) != NULL) {
-        (void)snprintf(path, sizeof(path), "/proc/%d/task/%s/status", (int)leatd.pid, entry->d_name);
+        (void)snprintf(path, sizeof(path), "/proc/%d/task/%s/comm", (int)leatd.pid, entry->d_name);
         FILE *file = entry->d_name[0] != '.' ? fopen(path, "r") : NULL;
-        while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-            line[strcspn(line, "\n")] = '\0';
-            (void)sscanf(line, "Name: %31s", name);
-            if (strncmp(line, "Cpus_allowed_list:\t", 19) == 0 && strcmp(name, "leat-worker-0") == 0) {
-                EXPECT(leat_cpu_list_parse(line + 19, cpus, LEAT_CPU_MAX, &count) == LEAT_OK && count == 1);
-                cpu = cpus[0];
-            }
-        }
         if (file != NULL) {
+            if (fscanf(file, "%31s", name) == 1 && strcmp(name, "leat-worker-0") == 0) {
+                EXPECT(leatd_thread_cpus((pid_t)atoi(entry->d_name), &cpu) == 1);
+            }
             EXPECT(fclose(file) == 0);
         }
     }

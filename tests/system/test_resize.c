@@ -154,23 +154,18 @@ cpu_list(const json_t *array, uint32_t *cpus)
 static bool
 read_thread(const char *tid, char name[32], uint32_t *ret_cpu)
 {
-    char path[320], line[512];
-    uint32_t cpus[LEAT_CPU_MAX], count = 0;
+    char path[320];
+    uint32_t first;
 
-    (void)snprintf(path, sizeof(path), "/proc/%d/task/%s/status", (int)leatd.pid, tid);
+    (void)snprintf(path, sizeof(path), "/proc/%d/task/%s/comm", (int)leatd.pid, tid);
     FILE *file = fopen(path, "r");
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        line[strcspn(line, "\n")] = '\0';
-        (void)sscanf(line, "Name: %31s", name);
-        if (strncmp(line, "Cpus_allowed_list:\t", 19) == 0) {
-            EXPECT(leat_cpu_list_parse(line + 19, cpus, LEAT_CPU_MAX, &count) == LEAT_OK);
-        }
-    }
-    if (file == NULL || fclose(file) != 0) {
+    if (file == NULL) {
         return false;
     }
-    *ret_cpu = count == 1 ? cpus[0] : UINT32_MAX;
-    return true;
+    const bool named = fscanf(file, "%31s", name) == 1;
+    const uint32_t count = leatd_thread_cpus((pid_t)atoi(tid), &first);
+    *ret_cpu = count == 1 ? first : UINT32_MAX;
+    return fclose(file) == 0 && named && count > 0;
 }
 
 /* Threads of the name on each CPU, and that of the last number that a name ends in; returns how many in all. */

@@ -217,12 +217,8 @@ read_thread(const struct daemon *daemon, int tid, struct thread *ret_thread)
         (void)sscanf(line, "Name: %16s", thread.name);
         (void)sscanf(line, "State: %c", &thread.state);
         (void)sscanf(line, "voluntary_ctxt_switches: %llu", &thread.sleeps);
-        if (strncmp(line, "Cpus_allowed_list:\t", 19) == 0) {
-            uint32_t cpus[LEAT_CPU_MAX];
-            EXPECT(leat_cpu_list_parse(line + 19, cpus, LEAT_CPU_MAX, &thread.cpu_count) == LEAT_OK);
-            thread.cpu = cpus[0];
-        }
     }
+    thread.cpu_count = leatd_thread_cpus(tid, &thread.cpu);
     if (file == NULL || fclose(file) != 0 || thread.cpu_count == 0) {
         return false;
     }
