@@ -114,8 +114,9 @@ describe_channels(const struct cpu_qconv *conv)
 static enum leat_status
 describe(const struct leat_graph *graph, const struct leat_node *node, struct work *ret)
 {
-    const struct leat_value *x = leat_node_input(graph, node, X), *w = leat_node_input(graph, node, W);
-    const struct cpu_scale source = constant_scale(graph, node, X_SCALE, X_ZERO), result = constant_scale(graph, node, Y_SCALE, Y_ZERO);
+    const struct leat_value *x = leat_node_input(graph, node, CPU_QLINEAR_X), *w = leat_node_input(graph, node, CPU_QLINEAR_W);
+    const struct cpu_scale source = cpu_qlinear_scale(graph, node, CPU_QLINEAR_X_SCALE, CPU_QLINEAR_X_ZERO);
+    const struct cpu_scale result = cpu_qlinear_scale(graph, node, CPU_QLINEAR_Y_SCALE, CPU_QLINEAR_Y_ZERO);
 
     ret->by_channels = is_conv(node) && leat_node_int(node, "group", 1) > 1;
     if (is_conv(node)) {
@@ -239,7 +240,7 @@ add_weights(struct cpu_builder *b, const struct work *work, uint32_t *ret_tensor
                           : is_transposed(b->node)  ? pack_rows
                                                     : pack_columns;
 
-    return cpu_constant_packed(b, b->node->inputs[W], pack, bytes, ret_tensor);
+    return cpu_constant_packed(b, b->node->inputs[CPU_QLINEAR_W], pack, bytes, ret_tensor);
 }
 
 /* ---- Lowering --------------------------------------------------------------------------------------- */
@@ -260,7 +261,8 @@ shift_of(const int8_t *weights, int64_t taps, int64_t channel, int32_t zero)
 static enum leat_status
 add_units(struct cpu_builder *b, const struct work *work, struct cpu_arg *args)
 {
-    const struct leat_value *bias = leat_node_input(b->graph, b->node, SUM_BIAS), *w = leat_node_input(b->graph, b->node, W);
+    const struct leat_value *bias = leat_node_input(b->graph, b->node, CPU_QLINEAR_BIAS);
+    const struct leat_value *w = leat_node_input(b->graph, b->node, CPU_QLINEAR_W);
     const size_t channels = (size_t)work->conv.outputs, count = (size_t)leat_round_up(channels, CPU_QCONV_PANEL);
     float *units = calloc(2 * count, sizeof(*units));
     const void *elements = NULL;
@@ -271,7 +273,7 @@ add_units(struct cpu_builder *b, const struct work *work, struct cpu_arg *args)
     }
     for (size_t c = 0; c < channels && status == LEAT_OK; c++) {
         double added = bias != NULL ? ((const int32_t *)bias->data)[c] : 0;
-        units[c] = unit_of(b->graph, b->node, c);
+        units[c] = cpu_qlinear_unit(b->graph, b->node, c);
         if (work->by_channels) {
             added -= shift_of(elements, taps_of(&work->conv.window), (int64_t)c, work->conv.source_zero);
         }
@@ -308,11 +310,12 @@ add_tensors(struct cpu_builder *b, struct cpu_arg *args)
     const struct leat_value *y = leat_node_output(b->graph, b->node, 0);
 
     if (!is_conv(b->node)) {
-        const enum leat_status status = cpu_plain(b, b->node->inputs[X], &args[SOURCE].tensor);
+        const enum leat_status status = cpu_plain(b, b->node->inputs[CPU_QLINEAR_X], &args[SOURCE].tensor);
         return status == LEAT_OK ? cpu_plain_output(b, 0, &args[RESULT].tensor) : status;
     }
-    const dnnl_memory_desc_t source = channels_last_md(leat_node_input(b->graph, b->node, X)), result = channels_last_md(y);
-    enum leat_status status = cpu_in_layout(b, b->node->inputs[X], &source, &args[SOURCE].tensor);
+    const dnnl_memory_desc_t source = channels_last_md(leat_node_input(b->graph, b->node, CPU_QLINEAR_X));
+    const dnnl_memory_desc_t result = channels_last_md(y);
+    enum leat_status status = cpu_in_layout(b, b->node->inputs[CPU_QLINEAR_X], &source, &args[SOURCE].tensor);
     if (status == LEAT_OK) {
         status = cpu_new_tensor(b, &result, leat_value_bytes(y), &args[RESULT].tensor);
     }

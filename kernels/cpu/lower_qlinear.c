@@ -24,9 +24,9 @@ scale_of(const struct cpu_call *call, uint32_t dtype, size_t channel)
     struct cpu_scale scale = {.is_signed = dtype == LEAT_DTYPE_I8};
 
     scale.scale =
-        ((const float *)call->pointers[SCALE])[place_in(leat_node_input(graph, node, 1), channel)];
+        ((const float *)call->pointers[SCALE])[cpu_qlinear_place(leat_node_input(graph, node, 1), channel)];
     if (call->step->arg_count > ZERO) {
-        const size_t place = place_in(leat_node_input(graph, node, 2), channel);
+        const size_t place = cpu_qlinear_place(leat_node_input(graph, node, 2), channel);
         const void *zeros = call->pointers[ZERO];
         scale.zero = dtype == LEAT_DTYPE_I8   ? ((const int8_t *)zeros)[place]
                      : dtype == LEAT_DTYPE_U8 ? ((const uint8_t *)zeros)[place]
@@ -286,20 +286,20 @@ bool
 cpu_multiplies_whole(const struct leat_graph *graph, const struct leat_node *node)
 {
     const bool conv = node->op->kind == LEAT_OP_QLINEAR_CONV;
-    const struct leat_value *x = leat_node_input(graph, node, X),
-                            *w = leat_node_input(graph, node, W);
-    const struct leat_value *zeros = leat_node_input(graph, node, W_ZERO),
-                            *scales = leat_node_input(graph, node, W_SCALE);
+    const struct leat_value *x = leat_node_input(graph, node, CPU_QLINEAR_X),
+                            *w = leat_node_input(graph, node, CPU_QLINEAR_W);
+    const struct leat_value *zeros = leat_node_input(graph, node, CPU_QLINEAR_W_ZERO),
+                            *scales = leat_node_input(graph, node, CPU_QLINEAR_W_SCALE);
 
-    for (uint32_t i = X_SCALE; i < node->input_count; i++) {
-        if (i != W && node->inputs[i] != LEAT_VALUE_NONE && !is_constant(graph, node, i)) {
+    for (uint32_t i = CPU_QLINEAR_X_SCALE; i < node->input_count; i++) {
+        if (i != CPU_QLINEAR_W && node->inputs[i] != LEAT_VALUE_NONE && !cpu_qlinear_is_constant(graph, node, i)) {
             return false;
         }
     }
     if (w->data == NULL || w->dtype != LEAT_DTYPE_I8 || (!conv && w->rank != 2) ||
-        leat_value_elements(leat_node_input(graph, node, X_SCALE)) != 1 ||
-        leat_value_elements(leat_node_input(graph, node, X_ZERO)) != 1 ||
-        leat_value_elements(leat_node_input(graph, node, Y_SCALE)) != 1 || (!conv && x->rank < 2) ||
+        leat_value_elements(leat_node_input(graph, node, CPU_QLINEAR_X_SCALE)) != 1 ||
+        leat_value_elements(leat_node_input(graph, node, CPU_QLINEAR_X_ZERO)) != 1 ||
+        leat_value_elements(leat_node_input(graph, node, CPU_QLINEAR_Y_SCALE)) != 1 || (!conv && x->rank < 2) ||
         (cpu_weights_most(conv, x->dtype == LEAT_DTYPE_I8 ? dnnl_s8 : dnnl_u8) < INT8_MAX && !cpu_qconv_suits(graph, node, w))) {
         return false;
     }
@@ -311,9 +311,9 @@ cpu_multiplies_whole(const struct leat_graph *graph, const struct leat_node *nod
     if (!sums_fit(w, !conv && leat_node_int(node, "transB", 0) == 0)) {
         return false;
     }
-    const float zero = (float)constant_scale(graph, node, Y_SCALE, Y_ZERO).zero;
+    const float zero = (float)cpu_qlinear_scale(graph, node, CPU_QLINEAR_Y_SCALE, CPU_QLINEAR_Y_ZERO).zero;
     for (size_t c = 0; c < leat_value_elements(scales); c++) {
-        const float unit = unit_of(graph, node, c);
+        const float unit = cpu_qlinear_unit(graph, node, c);
         if (!(unit > 0) || !isfinite(unit) || !isfinite(zero / unit)) {
             return false;
         }
@@ -339,11 +339,11 @@ static enum leat_status
 find_units(struct cpu_builder *b, const struct cpu_qlinear *q, float **ret)
 {
     const struct leat_node *node = b->node;
-    const struct leat_value *bias = leat_node_input(b->graph, node, SUM_BIAS),
-                            *w = leat_node_input(b->graph, node, W);
+    const struct leat_value *bias = leat_node_input(b->graph, node, CPU_QLINEAR_BIAS),
+                            *w = leat_node_input(b->graph, node, CPU_QLINEAR_W);
     const size_t channels = (size_t)q->channels, count = leat_value_elements(w);
-    const int32_t source = q->padded ? 0 : constant_scale(b->graph, node, X_SCALE, X_ZERO).zero;
-    const int32_t result = constant_scale(b->graph, node, Y_SCALE, Y_ZERO).zero;
+    const int32_t source = q->padded ? 0 : cpu_qlinear_scale(b->graph, node, CPU_QLINEAR_X_SCALE, CPU_QLINEAR_X_ZERO).zero;
+    const int32_t result = cpu_qlinear_scale(b->graph, node, CPU_QLINEAR_Y_SCALE, CPU_QLINEAR_Y_ZERO).zero;
     const bool last = q->weights_as.ndims == 2 &&
                       q->weights_as.format_desc.blocking.strides[0] == 1 &&
                       q->weights_as.dims[1] != 1;
@@ -363,7 +363,7 @@ find_units(struct cpu_builder *b, const struct cpu_qlinear *q, float **ret)
         const int64_t sum =
             source != 0 ? sum_of_channel(elements, count, channels, c, last) : 0;
         const int32_t given = bias != NULL ? ((const int32_t *)bias->data)[c] : 0;
-        units[c] = unit_of(b->graph, node, c);
+        units[c] = cpu_qlinear_unit(b->graph, node, c);
         units[channels + c] = (float)((double)given - (double)source * (double)sum +
                                       (double)result / (double)units[c]);
     }
@@ -375,7 +375,7 @@ static enum leat_status
 describe_qlinear(struct cpu_builder *b, const struct cpu_qlinear *q, const float *units,
                  const_dnnl_op_desc_t op, dnnl_primitive_desc_t *ret_pd)
 {
-    const int32_t zero = constant_scale(b->graph, b->node, X_SCALE, X_ZERO).zero;
+    const int32_t zero = cpu_qlinear_scale(b->graph, b->node, CPU_QLINEAR_X_SCALE, CPU_QLINEAR_X_ZERO).zero;
     dnnl_primitive_attr_t attributes = NULL;
 
     enum leat_status status = CPU_TRY(b, "attributes", dnnl_primitive_attr_create(&attributes));
@@ -417,13 +417,13 @@ add_qlinear(struct cpu_builder *b, const struct cpu_qlinear *q, const float *add
     uint32_t output = CPU_NONE, plain;
 
     enum leat_status status = viewed
-                                  ? cpu_plain(b, b->node->inputs[X], &plain)
-                                  : cpu_in_layout(b, b->node->inputs[X], &source, &args[0].tensor);
+                                  ? cpu_plain(b, b->node->inputs[CPU_QLINEAR_X], &plain)
+                                  : cpu_in_layout(b, b->node->inputs[CPU_QLINEAR_X], &source, &args[0].tensor);
     if (status == LEAT_OK && viewed) {
         status = cpu_view(b, plain, &source, &args[0].tensor);
     }
     if (status == LEAT_OK) {
-        status = cpu_constant_as(b, b->node->inputs[W], &q->weights_as, &weights, &args[1].tensor);
+        status = cpu_constant_as(b, b->node->inputs[CPU_QLINEAR_W], &q->weights_as, &weights, &args[1].tensor);
     }
     if (status == LEAT_OK) {
         status = cpu_private_vector(b, added, (size_t)q->channels, &args[3].tensor);
@@ -452,7 +452,7 @@ cpu_lower_qlinear(struct cpu_builder *b, const struct cpu_qlinear *q)
     const dnnl_memory_desc_t bias = cpu_plain_md(&q->channels, 1);
     const dnnl_memory_desc_t weights =
         cpu_any_md(q->weights_as.dims, (uint32_t)q->weights_as.ndims, dnnl_s8);
-    const dnnl_data_type_t source = cpu_value_md(leat_node_input(b->graph, b->node, X)).data_type;
+    const dnnl_data_type_t source = cpu_value_md(leat_node_input(b->graph, b->node, CPU_QLINEAR_X)).data_type;
     const dnnl_data_type_t result = cpu_value_md(leat_node_output(b->graph, b->node, 0)).data_type;
     dnnl_primitive_desc_t pd;
     float *units;
@@ -486,9 +486,9 @@ add_part(const struct cpu_call *call, size_t begin, size_t end)
 {
     const struct leat_graph *graph = call->program->graph;
     const struct leat_node *node = call->step->node;
-    const struct cpu_scale a = constant_scale(graph, node, X_SCALE, X_ZERO),
-                           b = constant_scale(graph, node, W_SCALE, W_ZERO);
-    const struct cpu_scale y = constant_scale(graph, node, Y_SCALE, Y_ZERO);
+    const struct cpu_scale a = cpu_qlinear_scale(graph, node, CPU_QLINEAR_X_SCALE, CPU_QLINEAR_X_ZERO),
+                           b = cpu_qlinear_scale(graph, node, CPU_QLINEAR_W_SCALE, CPU_QLINEAR_W_ZERO);
+    const struct cpu_scale y = cpu_qlinear_scale(graph, node, CPU_QLINEAR_Y_SCALE, CPU_QLINEAR_Y_ZERO);
     const uint8_t *first = call->pointers[0], *second = call->pointers[1];
     uint8_t repeated[REPEATED];
     size_t period = call->step->inner;
@@ -522,19 +522,19 @@ cpu_lower_qlinear_add(struct cpu_builder *b)
     const struct leat_node *node = b->node;
     const struct leat_value *y = leat_node_output(b->graph, node, 0);
     const size_t count = leat_value_elements(y),
-                 period = leat_value_elements(leat_node_input(b->graph, node, W));
+                 period = leat_value_elements(leat_node_input(b->graph, node, CPU_QLINEAR_W));
     struct cpu_arg args[3] = {{0, 0}};
     struct cpu_step *step;
 
-    for (uint32_t i = X_SCALE; i <= Y_ZERO; i++) {
-        if (i != W && !is_constant(b->graph, node, i)) {
+    for (uint32_t i = CPU_QLINEAR_X_SCALE; i <= CPU_QLINEAR_Y_ZERO; i++) {
+        if (i != CPU_QLINEAR_W && !cpu_qlinear_is_constant(b->graph, node, i)) {
             return LEAT_AGAIN;
         }
     }
     if (count == 0 || period == 0) {
         return LEAT_AGAIN;
     }
-    const bool whole = period == count && leat_node_input(b->graph, node, W)->rank == y->rank;
+    const bool whole = period == count && leat_node_input(b->graph, node, CPU_QLINEAR_W)->rank == y->rank;
     enum leat_status status = source_of(b, !whole, &args[0].tensor);
     if (status != LEAT_OK) {
         return status;
@@ -542,10 +542,10 @@ cpu_lower_qlinear_add(struct cpu_builder *b)
     dnnl_memory_desc_t md = b->program->tensors[args[0].tensor].md;
     if (whole) {
         dnnl_memory_desc_t second = md;
-        second.data_type = cpu_value_md(leat_node_input(b->graph, node, W)).data_type;
-        status = cpu_in_layout(b, node->inputs[W], &second, &args[1].tensor);
+        second.data_type = cpu_value_md(leat_node_input(b->graph, node, CPU_QLINEAR_W)).data_type;
+        status = cpu_in_layout(b, node->inputs[CPU_QLINEAR_W], &second, &args[1].tensor);
     } else {
-        status = cpu_plain(b, node->inputs[W], &args[1].tensor);
+        status = cpu_plain(b, node->inputs[CPU_QLINEAR_W], &args[1].tensor);
     }
     if (status == LEAT_OK) {
         md.data_type = cpu_value_md(y).data_type;

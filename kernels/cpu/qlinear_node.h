@@ -8,37 +8,47 @@
 
 /* Element `channel` of a vector, or the only element there is. */
 static inline size_t
-place_in(const struct leat_value *vector, size_t channel)
+cpu_qlinear_place(const struct leat_value *vector, size_t channel)
 {
     return leat_value_elements(vector) > 1 ? channel : 0;
 }
 
 /* Inputs of QLinearConv, QLinearMatMul and, but for the last, QLinearAdd. */
-enum { X, X_SCALE, X_ZERO, W, W_SCALE, W_ZERO, Y_SCALE, Y_ZERO, SUM_BIAS };
+enum {
+    CPU_QLINEAR_X,
+    CPU_QLINEAR_X_SCALE,
+    CPU_QLINEAR_X_ZERO,
+    CPU_QLINEAR_W,
+    CPU_QLINEAR_W_SCALE,
+    CPU_QLINEAR_W_ZERO,
+    CPU_QLINEAR_Y_SCALE,
+    CPU_QLINEAR_Y_ZERO,
+    CPU_QLINEAR_BIAS
+};
 
 static inline bool
-is_constant(const struct leat_graph *graph, const struct leat_node *node, uint32_t input)
+cpu_qlinear_is_constant(const struct leat_graph *graph, const struct leat_node *node, uint32_t input)
 {
     const struct leat_value *value = leat_node_input(graph, node, input);
     return value->data != NULL && leat_value_in_place(value);
 }
 
 static inline float
-float_of(const struct leat_graph *graph, const struct leat_node *node, uint32_t input,
+cpu_qlinear_float(const struct leat_graph *graph, const struct leat_node *node, uint32_t input,
          size_t channel)
 {
     const struct leat_value *value = leat_node_input(graph, node, input);
-    return ((const float *)value->data)[place_in(value, channel)];
+    return ((const float *)value->data)[cpu_qlinear_place(value, channel)];
 }
 
 static inline struct cpu_scale
-constant_scale(const struct leat_graph *graph, const struct leat_node *node, uint32_t scale,
+cpu_qlinear_scale(const struct leat_graph *graph, const struct leat_node *node, uint32_t scale,
                uint32_t zero)
 {
     const struct leat_value *zeros = leat_node_input(graph, node, zero);
     const bool is_signed = zeros->dtype == LEAT_DTYPE_I8;
 
-    return (struct cpu_scale){.scale = float_of(graph, node, scale, 0),
+    return (struct cpu_scale){.scale = cpu_qlinear_float(graph, node, scale, 0),
                               .zero = is_signed ? *(const int8_t *)zeros->data
                                                 : *(const uint8_t *)zeros->data,
                               .is_signed = is_signed};
@@ -46,11 +56,11 @@ constant_scale(const struct leat_graph *graph, const struct leat_node *node, uin
 
 /* A sum, in units of the result, is times this. */
 static inline float
-unit_of(const struct leat_graph *graph, const struct leat_node *node, size_t channel)
+cpu_qlinear_unit(const struct leat_graph *graph, const struct leat_node *node, size_t channel)
 {
-    const double unit = (double)float_of(graph, node, X_SCALE, 0) *
-                        (double)float_of(graph, node, W_SCALE, channel) /
-                        (double)float_of(graph, node, Y_SCALE, 0);
+    const double unit = (double)cpu_qlinear_float(graph, node, CPU_QLINEAR_X_SCALE, 0) *
+                        (double)cpu_qlinear_float(graph, node, CPU_QLINEAR_W_SCALE, channel) /
+                        (double)cpu_qlinear_float(graph, node, CPU_QLINEAR_Y_SCALE, 0);
     return (float)unit;
 }
 
