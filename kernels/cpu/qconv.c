@@ -4,13 +4,13 @@
 #include <string.h>
 
 #include "base/align.h"
-#include "kernels/cpu/portion.h"
 #include "kernels/cpu/qconv_stages.h"
 
 enum {
     SLICE = 512,                /* of a window: a panel's weights for it are half of the first-level cache */
     BLOCK = 128,                /* pixels of the result */
     SCRATCH_MOST = 32 << 20,    /* numbers of a member's, of convolutions */
+    MANY = 8,                   /* tiles for a member, that it has some one more than others is little beside */
     TOGETHER = 4,               /* panels that read a slice one after the other: all slices would not stay in the second-level cache */
 };
 
@@ -58,35 +58,42 @@ unpack(const int8_t *packed, int64_t pairs, int16_t *ret_panel)
 /* ---- Windows ---------------------------------------------------------------------------------------- */
 
 /*
- * The result in units: lines, or parts of them where they are long. In scratch each unit has the lines of the source that its
- * windows see, one behind the other. Of a window in it those numbers follow each other that one line has, where it has no gaps.
+ * The result in units: lines, or parts of them where they are long, or where a member begins or ends within one. In scratch each unit
+ * has the lines of the source that its windows see, one behind the other. Of a window in it those numbers follow each other that one
+ * line has, where it has no gaps.
  */
 struct layout {
-    int64_t lines, parts;         /* of all items, and of a line */
-    int64_t across, units;        /* pixels of a part, and parts that are multiplied at a time */
-    int64_t line, unit;           /* numbers of each in scratch */
+    int64_t pixels, width;        /* of all lines of all items, and of a line */
+    int64_t units;                /* that are multiplied at a time, at most */
+    int64_t line, unit;           /* numbers of each in scratch, at most */
     int64_t pixel;                /* from one pixel of the result to the next */
     int64_t segments, segment;    /* of a window, and their numbers */
-    int64_t panels, inner;        /* inner: numbers of a window */
+    int64_t inner;                /* numbers of a window */
 };
+
+/* Pixels of the source that `across` windows side by side see of a line. */
+static int64_t
+seen_by(const struct leat_window *w, int64_t across)
+{
+    return (across - 1) * w->stride[2] + (w->kernel[2] - 1) * w->dilation[2] + 1;
+}
 
 static struct layout
 layout_of(const struct cpu_qconv *p)
 {
     const struct leat_window *w = &p->window;
-    const int64_t depth = cpu_qconv_depth(p->inputs), lines = w->kernel[0] * w->kernel[1];
+    const int64_t depth = cpu_qconv_depth(p->inputs), lines = w->kernel[0] * w->kernel[1], all_lines = p->items * w->out[0] * w->out[1];
+    const int64_t across = w->out[2] < BLOCK ? w->out[2] : BLOCK, units = BLOCK / across < all_lines ? BLOCK / across : all_lines;
     const bool gaps = w->dilation[2] > 1 && w->kernel[2] > 1;
-    struct layout l = {.lines = p->items * w->out[0] * w->out[1], .parts = (w->out[2] + BLOCK - 1) / BLOCK};
+    struct layout l = {.pixels = all_lines * w->out[2], .width = w->out[2]};
 
-    l.across = (w->out[2] + l.parts - 1) / l.parts;
-    l.line = ((l.across - 1) * w->stride[2] + (w->kernel[2] - 1) * w->dilation[2] + 1) * depth;
+    l.line = seen_by(w, across) * depth;
     l.unit = lines * l.line;
-    l.units = l.parts > 1 ? 1 : BLOCK / l.across < SCRATCH_MOST / l.unit ? BLOCK / l.across : SCRATCH_MOST / l.unit;
+    l.units = units < SCRATCH_MOST / l.unit ? units : SCRATCH_MOST / l.unit;
     l.units = l.units > 1 ? l.units : 1;
     l.pixel = w->stride[2] * depth;
     l.segments = gaps ? lines * w->kernel[2] : lines;
     l.segment = gaps ? depth : w->kernel[2] * depth;
-    l.panels = cpu_qconv_panels(p->outputs);
     l.inner = l.segments * l.segment;
     return l;
 }
@@ -156,13 +163,12 @@ lay_line(const struct cpu_qconv *p, const uint8_t *line, int64_t first, int64_t 
     memset(ret + (before + inside) * depth, 0, (size_t)((pixels - before - inside) * depth) * sizeof(*ret));
 }
 
-/* What the windows of a unit see. */
+/* What the windows of `across` pixels from `pixel` on see. */
 static void
-lay_unit(const struct cpu_qconv *p, const struct layout *l, const uint8_t *source, int64_t unit, int16_t *ret)
+lay_unit(const struct cpu_qconv *p, const struct layout *l, const uint8_t *source, int64_t pixel, int64_t across, int16_t *ret)
 {
     const struct leat_window *w = &p->window;
-    const int64_t line = unit / l->parts, pixels = l->line / cpu_qconv_depth(p->inputs);
-    const int64_t first = unit % l->parts * l->across * w->stride[2] - w->pad_begin[2];
+    const int64_t line = pixel / l->width, first = pixel % l->width * w->stride[2] - w->pad_begin[2];
     const int64_t z = line / w->out[1] % w->out[0], y = line % w->out[1], item = line / w->out[1] / w->out[0];
 
     for (int64_t a = 0; a < w->kernel[0]; a++) {
@@ -171,10 +177,31 @@ lay_unit(const struct cpu_qconv *p, const struct layout *l, const uint8_t *sourc
             const int64_t in_y = y * w->stride[1] + b * w->dilation[1] - w->pad_begin[1];
             const bool inside = in_z >= 0 && in_z < w->in[0] && in_y >= 0 && in_y < w->in[1];
             const int64_t from = ((item * w->in[0] + in_z) * w->in[1] + in_y) * w->in[2] * p->inputs;
-            lay_line(p, inside ? source + from : NULL, first, pixels, ret);
+            lay_line(p, inside ? source + from : NULL, first, seen_by(w, across), ret);
         }
     }
 }
+
+/* Units from `pixel` on, which end before `end`, as many as are multiplied at a time; returns their pixels, and where windows are. */
+static int64_t
+lay_units(const struct cpu_qconv *p, const struct layout *l, const uint8_t *source, int64_t pixel, int64_t end, int16_t *scratch,
+          const int16_t *ret_windows[BLOCK])
+{
+    int64_t count = 0;
+
+    for (int64_t u = 0; u < l->units && pixel < end; u++, scratch += l->unit) {
+        const int64_t of_line = l->width - pixel % l->width, left = of_line < end - pixel ? of_line : end - pixel;
+        const int64_t units = (left + BLOCK - 1) / BLOCK, across = (left + units - 1) / units;
+        lay_unit(p, l, source, pixel, across, scratch);
+        for (int64_t x = 0; x < across; x++) {
+            ret_windows[count++] = scratch + x * l->pixel;
+        }
+        pixel += across;
+    }
+    return count;
+}
+
+/* ---- Sums ------------------------------------------------------------------------------------------- */
 
 /* Of the slice that begins at number `begin` of a window; returns how many pieces it has. */
 static int64_t
@@ -193,8 +220,6 @@ find_pieces(const struct cpu_qconv *p, const struct layout *l, int64_t begin, st
     }
     return count;
 }
-
-/* ---- All of it -------------------------------------------------------------------------------------- */
 
 /* The panels begin..end for some pixels that follow each other, the first of which is `result`. */
 static void
@@ -223,6 +248,40 @@ multiply(const struct cpu_qconv_work *work, const struct layout *l, const int16_
     }
 }
 
+/* ---- Members ---------------------------------------------------------------------------------------- */
+
+/*
+ * By rows, as steps between these divide, or by panels, where there are many of them. Else tiles are counted panel by panel, and a
+ * member has the last rows of one panel, all rows of the next ones and the first rows of one more.
+ */
+int64_t
+cpu_qconv_parts(int64_t rows, int64_t panels, uint32_t member, uint32_t members, struct cpu_qconv_part ret_parts[CPU_QCONV_PARTS])
+{
+    const int64_t groups = cpu_groups(rows);
+    int64_t count = 0;
+
+    if (groups >= (int64_t)members * MANY) {
+        const int64_t last = groups * (member + 1) / members * CPU_ROWS;
+        ret_parts[0] = (struct cpu_qconv_part){groups * member / members * CPU_ROWS, last < rows ? last : rows, 0, panels};
+        return 1;
+    }
+    if (panels >= (int64_t)members * MANY) {
+        ret_parts[0] = (struct cpu_qconv_part){0, rows, panels * member / members, panels * (member + 1) / members};
+        return 1;
+    }
+    const int64_t first = groups * panels * member / members, last = groups * panels * (member + 1) / members;
+    const int64_t begin = first % groups, end = last % groups;
+    const int64_t cuts[CPU_QCONV_PARTS + 1] = {0, begin < end ? begin : end, begin < end ? end : begin, groups};
+    for (int i = 0; i < CPU_QCONV_PARTS; i++) {
+        const struct cpu_qconv_part part = {cuts[i] * CPU_ROWS, cuts[i + 1] < groups ? cuts[i + 1] * CPU_ROWS : rows,
+                                            first / groups + (cuts[i] < begin), last / groups + (cuts[i] < end)};
+        if (part.first_row < part.last_row && part.first_panel < part.last_panel) {
+            ret_parts[count++] = part;
+        }
+    }
+    return count;
+}
+
 /* ---- Which of them ---------------------------------------------------------------------------------- */
 
 bool
@@ -241,12 +300,23 @@ size_t
 cpu_qconv_scratch_bytes(const struct cpu_qconv *p)
 {
     const struct layout l = layout_of(p);
-    const int64_t units = l.lines * l.parts < l.units ? l.lines * l.parts : l.units;
 
     if (cpu_qconv_takes_winograd(p)) {
         return cpu_qconv_winograd_bytes(p);
     }
-    return (size_t)leat_round_up((uint64_t)(units * l.unit) * sizeof(int16_t), 64);
+    return (size_t)leat_round_up((uint64_t)(l.units * l.unit) * sizeof(int16_t), 64);
+}
+
+static void
+run_part(const struct cpu_qconv_work *work, const struct layout *l, const struct cpu_qconv_part *part, const uint8_t *source,
+         int16_t *scratch, uint8_t *result)
+{
+    const int16_t *windows[BLOCK];
+
+    for (int64_t pixel = part->first_row, count; pixel < part->last_row; pixel += count) {
+        count = lay_units(work->p, l, source, pixel, part->last_row, scratch, windows);
+        multiply(work, l, windows, count, part->first_panel, part->last_panel, result + pixel * work->p->outputs);
+    }
 }
 
 void
@@ -259,21 +329,9 @@ cpu_qconv_run(const struct cpu_qconv *p, const void *source, const int8_t *packe
         cpu_qconv_run_winograd(&work, source, scratch, result, member, members);
         return;
     }
-    const struct cpu_portion share = cpu_portion_of(l.lines * l.parts, l.panels, member, members);
-    const int64_t all = share.last_row - share.first_row, blocks = (all + l.units - 1) / l.units, width = p->window.out[2];
-    const int16_t *windows[BLOCK];
-
-    for (int64_t b = 0; b < blocks; b++) {
-        const int64_t first = share.first_row + all * b / blocks, end = share.first_row + all * (b + 1) / blocks;
-        const int64_t column = first % l.parts * l.across, pixel = first / l.parts * width + column;
-        int64_t count = 0;
-        for (int64_t u = first; u < end; u++) {
-            int16_t *unit = scratch + (u - first) * l.unit;
-            lay_unit(p, &l, source, u, unit);
-            for (int64_t x = 0; x < l.across && column + x < width; x++) {
-                windows[count++] = unit + x * l.pixel;
-            }
-        }
-        multiply(&work, &l, windows, count, share.first_vector, share.last_vector, (uint8_t *)result + pixel * p->outputs);
+    struct cpu_qconv_part parts[CPU_QCONV_PARTS];
+    const int64_t count = cpu_qconv_parts(l.pixels, cpu_qconv_panels(p->outputs), member, members, parts);
+    for (int64_t i = 0; i < count; i++) {
+        run_part(&work, &l, &parts[i], source, scratch, result);
     }
 }

@@ -26,6 +26,19 @@ struct cpu_qconv_piece {
     int64_t at, count;
 };
 
+/* What a member of a team does: rows, which are windows, times panels. */
+struct cpu_qconv_part {
+    int64_t first_row, last_row, first_panel, last_panel;
+};
+
+enum { CPU_QCONV_PARTS = 3 };
+
+/*
+ * The parts of a member, no row in two of them; returns how many there are. Where there are at least as many tiles, of CPU_ROWS rows
+ * and a panel, as members, none is without.
+ */
+int64_t cpu_qconv_parts(int64_t rows, int64_t panels, uint32_t member, uint32_t members, struct cpu_qconv_part ret_parts[CPU_QCONV_PARTS]);
+
 /* Numbers of a pixel, of whole pairs. */
 static inline int64_t
 cpu_qconv_depth(int64_t inputs)

@@ -4,7 +4,6 @@
  * section 4.1, in whole numbers, with four ninths of the products. Weights are transformed with twice its G, so that sums are four times
  * what they stand for, and exact: they wrap, and the result does not. What is multiplied has 11 and 12 bits.
  */
-#include "kernels/cpu/portion.h"
 #include "kernels/cpu/qconv_stages.h"
 
 enum {
@@ -27,31 +26,26 @@ cpu_qconv_takes_winograd(const struct cpu_qconv *p)
            p->inputs <= INPUTS_MOST && w->out[1] >= 2 * MADE && w->out[2] >= 2 * MADE;
 }
 
-/* Tiles are taken by lines of them, or by parts of lines. */
+/* All tiles of all images, line by line, and where blocks of TILES of them are multiplied. */
 struct tiling {
-    int64_t lines, parts, across, units; /* as of struct layout, but `lines` of one image */
-    int16_t *source;                     /* [POINTS][TILES][inputs] */
-    int16_t *weights;                    /* [POINTS][CHANNELS / 2][CPU_QCONV_PAIRS] */
-    int32_t *sums;                       /* [POINTS][TILES][CPU_PANEL] */
+    int64_t down, across;
+    int16_t *source;  /* [POINTS][TILES][inputs] */
+    int16_t *weights; /* [POINTS][CHANNELS / 2][CPU_QCONV_PAIRS] */
+    int32_t *sums;    /* [POINTS][TILES][CPU_PANEL] */
 };
 
 enum { WEIGHTS_BYTES = POINTS * CHANNELS / 2 * CPU_QCONV_PAIRS * 2, SUMS_BYTES = POINTS * TILES * CPU_PANEL * 4 };
 
 static struct tiling
-tiling_of(const struct cpu_qconv *p, void *scratch)
+tiling_of(const struct cpu_qconv *p, unsigned char *scratch)
 {
-    const int64_t across = (p->window.out[2] + MADE - 1) / MADE;
-    unsigned char *at = scratch;
-    struct tiling t = {.lines = (p->window.out[1] + MADE - 1) / MADE, .parts = (across + TILES - 1) / TILES};
-
-    t.across = (across + t.parts - 1) / t.parts;
-    t.units = t.parts == 1 ? TILES / t.across : 1;
-    if (at != NULL) {
-        t.weights = (int16_t *)(void *)at;
-        t.sums = (int32_t *)(void *)(at + WEIGHTS_BYTES);
-        t.source = (int16_t *)(void *)(at + WEIGHTS_BYTES + SUMS_BYTES);
-    }
-    return t;
+    return (struct tiling){
+        .down = (p->window.out[1] + MADE - 1) / MADE,
+        .across = (p->window.out[2] + MADE - 1) / MADE,
+        .weights = (int16_t *)(void *)scratch,
+        .sums = (int32_t *)(void *)(scratch + WEIGHTS_BYTES),
+        .source = (int16_t *)(void *)(scratch + WEIGHTS_BYTES + SUMS_BYTES),
+    };
 }
 
 typedef int16_t shorts __attribute__((vector_size(32)));
@@ -189,19 +183,21 @@ transform_sums(const int32_t *sums, int32_t *ret_first, int32_t *ret_second)
     }
 }
 
-/* Line `line` of tiles of an image, `count` of them from `first` on, in the panel n. */
+/* Of `count` tiles of a line from `tile` of all tiles on, in the panel n. */
 static void
-store_tiles(const struct cpu_qconv_work *work, const int32_t *sums, int64_t count, int64_t n, int64_t line, int64_t first, uint8_t *image)
+store_tiles(const struct cpu_qconv_work *work, const struct tiling *t, const int32_t *sums, int64_t count, int64_t n, int64_t tile,
+            uint8_t *result)
 {
     const struct leat_window *w = &work->p->window;
-    const int64_t column = first * MADE, left = w->out[2] - column, pixels = left < count * MADE ? left : count * MADE;
+    const int64_t line = tile / t->across % t->down * MADE, item = tile / t->across / t->down;
+    const int64_t column = tile % t->across * MADE, left = w->out[2] - column, pixels = left < count * MADE ? left : count * MADE;
     _Alignas(64) int32_t lines[MADE][TILES * MADE * CPU_PANEL];
 
-    for (int64_t t = 0; t < count; t++) {
-        transform_sums(sums + t * CPU_PANEL, lines[0] + t * MADE * CPU_PANEL, lines[1] + t * MADE * CPU_PANEL);
+    for (int64_t i = 0; i < count; i++) {
+        transform_sums(sums + i * CPU_PANEL, lines[0] + i * MADE * CPU_PANEL, lines[1] + i * MADE * CPU_PANEL);
     }
-    for (int64_t i = 0; i < MADE && line * MADE + i < w->out[1]; i++) {
-        uint8_t *to = image + ((line * MADE + i) * w->out[2] + column) * work->p->outputs;
+    for (int64_t i = 0; i < MADE && line + i < w->out[1]; i++) {
+        uint8_t *to = result + ((item * w->out[1] + line + i) * w->out[2] + column) * work->p->outputs;
         cpu_qconv_store(work, lines[i], pixels, n * CPU_PANEL, TIMES, to);
     }
 }
@@ -227,6 +223,29 @@ multiply_tiles(const struct cpu_qconv_work *work, const struct tiling *t, int64_
     }
 }
 
+/* Tiles first..end in the panels of a part. */
+static void
+run_block(const struct cpu_qconv_work *work, const struct tiling *t, const struct cpu_qconv_part *part, int64_t first, int64_t end,
+          const uint8_t *source, uint8_t *result)
+{
+    const struct cpu_qconv *p = work->p;
+    const struct leat_window *w = &p->window;
+
+    for (int64_t i = first; i < end; i++) {
+        const int64_t line = i / t->across % t->down, item = i / t->across / t->down;
+        transform_tile(p, source + item * w->in[1] * w->in[2] * p->inputs, line * MADE - w->pad_begin[1],
+                       i % t->across * MADE - w->pad_begin[2], t->source + (i - first) * p->inputs);
+    }
+    for (int64_t n = part->first_panel; n < part->last_panel; n++) {
+        multiply_tiles(work, t, end - first, n);
+        for (int64_t i = first, next; i < end; i = next) {
+            next = i + t->across - i % t->across;
+            next = next < end ? next : end;
+            store_tiles(work, t, t->sums + (i - first) * CPU_PANEL, next - i, n, i, result);
+        }
+    }
+}
+
 size_t
 cpu_qconv_winograd_bytes(const struct cpu_qconv *p)
 {
@@ -238,30 +257,15 @@ cpu_qconv_run_winograd(const struct cpu_qconv_work *work, const uint8_t *source,
                        uint32_t members)
 {
     const struct cpu_qconv *p = work->p;
-    const struct leat_window *w = &p->window;
     const struct tiling t = tiling_of(p, scratch);
-    const struct cpu_portion share = cpu_portion_of(p->items * t.lines * t.parts, cpu_qconv_panels(p->outputs), member, members);
-    const int64_t all = share.last_row - share.first_row, blocks = (all + t.units - 1) / t.units;
-    const int64_t tiles_across = (w->out[2] + MADE - 1) / MADE;
+    struct cpu_qconv_part parts[CPU_QCONV_PARTS];
 
-    for (int64_t b = 0; b < blocks; b++) {
-        const int64_t first = share.first_row + all * b / blocks, end = share.first_row + all * (b + 1) / blocks;
-        const int64_t column = first % t.parts * t.across;
-        const int64_t across = tiles_across - column < t.across ? tiles_across - column : t.across;
-        for (int64_t u = first; u < end; u++) {
-            const int64_t line = u / t.parts % t.lines, item = u / t.parts / t.lines;
-            for (int64_t x = 0; x < across; x++) {
-                transform_tile(p, source + item * w->in[1] * w->in[2] * p->inputs, line * MADE - w->pad_begin[1],
-                               (column + x) * MADE - w->pad_begin[2], t.source + ((u - first) * across + x) * p->inputs);
-            }
-        }
-        for (int64_t n = share.first_vector; n < share.last_vector; n++) {
-            multiply_tiles(work, &t, (end - first) * across, n);
-            for (int64_t u = first; u < end; u++) {
-                const int64_t line = u / t.parts % t.lines, item = u / t.parts / t.lines;
-                store_tiles(work, t.sums + (u - first) * across * CPU_PANEL, across, n, line, column,
-                            result + item * w->out[1] * w->out[2] * p->outputs);
-            }
+    const int64_t count = cpu_qconv_parts(p->items * t.down * t.across, cpu_qconv_panels(p->outputs), member, members, parts);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t all = parts[i].last_row - parts[i].first_row, blocks = (all + TILES - 1) / TILES;
+        for (int64_t b = 0; b < blocks; b++) {
+            run_block(work, &t, &parts[i], parts[i].first_row + all * b / blocks, parts[i].first_row + all * (b + 1) / blocks, source,
+                      result);
         }
     }
 }

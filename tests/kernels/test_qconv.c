@@ -2,7 +2,7 @@
 /*
  * Convolutions and products of 8-bit numbers about zero points with AVX2 beside sums of 64 bits: all ends of their ranges, of weights
  * too, odd numbers of inputs, gaps, lines longer than a block, outputs that are no whole panels, windows of several slices, and such as
- * are Winograd's, on one to four members. Scales are powers of two, so that floats are exact, and so that results lie half way between two steps.
+ * are Winograd's, on one to nine members, of which each has its share where there are enough tiles. Scales are powers of two, so that floats are exact, and so that results lie half way between two steps.
  */
 #include <math.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "kernels/cpu/qconv.h"
 #include "tests/leat_test.h"
 
-enum { ROUNDS = LEAT_TEST_ROUNDS(1500), MEMBERS_MAX = 4, CANARY = 0xa5, Z = 0, Y = 1, X = 2 };
+enum { ROUNDS = LEAT_TEST_ROUNDS(1500), MEMBERS_MAX = 9, CANARY = 0xa5, Z = 0, Y = 1, X = 2 };
 
 static uint64_t seed;
 
@@ -251,6 +251,72 @@ test_long(void)
     test_layer(&conv, true);
 }
 
+/* Results that a member writes: the same on whatever was there. */
+static int64_t
+written_by(const struct cpu_qconv *c, uint32_t member, uint32_t members)
+{
+    const size_t results = (size_t)(c->items * volume_of(c->window.out) * c->outputs), panels = 2 * CPU_QCONV_PANEL;
+    const size_t packed_bytes = cpu_qconv_packed_bytes(c->outputs, c->inputs, volume_of(c->window.kernel));
+    void *source = calloc((size_t)(c->items * volume_of(c->window.in)), (size_t)c->inputs), *scratch = allocate(cpu_qconv_scratch_bytes(c));
+    int8_t *packed = allocate(packed_bytes);
+    float *zeros = allocate(panels * sizeof(float));
+    uint8_t *result[2] = {allocate(results), allocate(results)};
+    int64_t written = 0;
+
+    EXPECT(source != NULL && (size_t)c->outputs <= panels);
+    memset(packed, 0, packed_bytes);
+    memset(zeros, 0, panels * sizeof(float));
+    for (int r = 0; r < 2; r++) {
+        memset(result[r], r, results);
+        cpu_qconv_run(c, source, packed, zeros, zeros, scratch, result[r], member, members);
+    }
+    for (size_t i = 0; i < results; i++) {
+        written += result[0][i] == result[1][i];
+    }
+    free(source);
+    free(scratch);
+    free(packed);
+    free(zeros);
+    free(result[0]);
+    free(result[1]);
+    return written;
+}
+
+/* Small images of few outputs: whole lines and panels are fewer than members. */
+static void
+test_shares(void)
+{
+    enum { ROWS = 6 }; /* of a tile */
+    struct cpu_qconv c = {.items = 1, .inputs = 16, .outputs = 20, .result_zero = 7,
+                          .window = {.rank = 1, .in = {1, 1, 196}, .out = {1, 1, 196}, .kernel = {1, 1, 1}, .stride = {1, 1, 1},
+                                     .dilation = {1, 1, 1}}};
+
+    for (int shape = 0; shape < 3; shape++) {
+        const bool winograd = shape == 2;
+        if (shape == 1) { /* of lines */
+            c.window.kernel[Y] = c.window.kernel[X] = 3;
+            c.window.stride[Y] = c.window.stride[X] = 2;
+            c.window.in[Y] = c.window.in[X] = 15;
+            c.window.out[Y] = c.window.out[X] = 7;
+        } else if (winograd) {
+            c.window.stride[Y] = c.window.stride[X] = 1;
+            c.window.out[Y] = c.window.out[X] = 13;
+        }
+        const int64_t pixels = volume_of(c.window.out), rows = winograd ? 7 * 7 : pixels, tiles = (rows + ROWS - 1) / ROWS * 2;
+        for (uint32_t members = 1; members <= 8; members++) {
+            const int64_t most = (tiles + members - 1) / members * ROWS * CPU_QCONV_PANEL * (winograd ? 4 : 1);
+            int64_t all = 0;
+            EXPECT(tiles >= members);
+            for (uint32_t m = 0; m < members; m++) {
+                const int64_t written = written_by(&c, m, members);
+                EXPECT(written > 0 && written <= most);
+                all += written;
+            }
+            EXPECT(all == pixels * c.outputs);
+        }
+    }
+}
+
 /* What a file says of windows may be more than there is memory, or than numbers hold. */
 static void
 test_sizes(void)
@@ -287,6 +353,7 @@ main(void)
     }
     test_sizes();
     test_long();
+    test_shares();
     for (int round = 0; round < ROUNDS; round++) {
         const struct cpu_qconv conv = random_conv();
         test_layer(&conv, false);
