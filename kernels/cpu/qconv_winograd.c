@@ -12,6 +12,9 @@ enum {
     POINTS = SEEN * SEEN,
     TILES = 64,   /* at a time */
     CHANNELS = 128, /* of which a panel's weights are transformed at a time */
+    /* From one point to the next, a line longer than a power of two: sixteen of them must not share a set of a cache. */
+    WEIGHTS_PLANE = CHANNELS * CPU_PANEL + CPU_LINE * 2,
+    SUMS_PLANE = TILES * CPU_PANEL + CPU_LINE,
     INPUTS_MOST = INT32_MAX / 4 / (9 * 255 * 128),
     TIMES = 4,
 };
@@ -29,12 +32,18 @@ cpu_qconv_takes_winograd(const struct cpu_qconv *p)
 /* All tiles of all images, line by line, and where blocks of TILES of them are multiplied. */
 struct tiling {
     int64_t down, across;
-    int16_t *source;  /* [POINTS][TILES][inputs] */
+    int16_t *source;  /* [POINTS][TILES][inputs], source_plane_of() apart */
     int16_t *weights; /* [POINTS][CHANNELS / 2][CPU_QCONV_PAIRS] */
     int32_t *sums;    /* [POINTS][TILES][CPU_PANEL] */
 };
 
-enum { WEIGHTS_BYTES = POINTS * CHANNELS / 2 * CPU_QCONV_PAIRS * 2, SUMS_BYTES = POINTS * TILES * CPU_PANEL * 4 };
+enum { WEIGHTS_BYTES = POINTS * WEIGHTS_PLANE * 2, SUMS_BYTES = POINTS * SUMS_PLANE * 4 };
+
+static int64_t
+source_plane_of(const struct cpu_qconv *p)
+{
+    return TILES * p->inputs + CPU_LINE * 2;
+}
 
 static struct tiling
 tiling_of(const struct cpu_qconv *p, unsigned char *scratch)
@@ -77,7 +86,7 @@ transform_source(shorts *x, int step)
 CPU_KERNEL static void
 transform_tile(const struct cpu_qconv *p, const uint8_t *image, int64_t y, int64_t x, int16_t *ret)
 {
-    const int64_t height = p->window.in[1], width = p->window.in[2];
+    const int64_t height = p->window.in[1], width = p->window.in[2], plane = source_plane_of(p);
     const shorts zeros = (shorts)_mm256_set1_epi16((int16_t)p->source_zero);
     const uint8_t *pixels[POINTS];
     shorts tile[POINTS];
@@ -102,7 +111,7 @@ transform_tile(const struct cpu_qconv *p, const uint8_t *image, int64_t y, int64
         }
 #pragma GCC unroll 16
         for (int i = 0; i < POINTS; i++) {
-            _mm256_storeu_si256((__m256i *)(void *)(ret + i * TILES * p->inputs + c), (__m256i)tile[i]);
+            _mm256_storeu_si256((__m256i *)(void *)(ret + i * plane + c), (__m256i)tile[i]);
         }
     }
 }
@@ -142,7 +151,7 @@ transform_weights(const struct cpu_qconv *p, const int8_t *packed, int64_t n, in
         }
 #pragma GCC unroll 16
         for (int i = 0; i < POINTS; i++) {
-            _mm256_store_si256((__m256i *)(void *)(ret + i * CHANNELS * CPU_PANEL + at), (__m256i)u[i]);
+            _mm256_store_si256((__m256i *)(void *)(ret + i * WEIGHTS_PLANE + at), (__m256i)u[i]);
         }
     }
 }
@@ -165,7 +174,7 @@ transform_sums(const int32_t *sums, int32_t *ret_first, int32_t *ret_second)
         wraps m[POINTS], half[MADE * SEEN], y[MADE * MADE];
 #pragma GCC unroll 16
         for (int i = 0; i < POINTS; i++) {
-            m[i] = (wraps)_mm256_load_si256((const __m256i *)(const void *)(sums + i * TILES * CPU_PANEL + v));
+            m[i] = (wraps)_mm256_load_si256((const __m256i *)(const void *)(sums + i * SUMS_PLANE + v));
         }
 #pragma GCC unroll 4
         for (int i = 0; i < SEEN; i++) {
@@ -216,9 +225,9 @@ multiply_tiles(const struct cpu_qconv_work *work, const struct tiling *t, int64_
         const int64_t end = p->inputs - c < CHANNELS ? p->inputs : c + CHANNELS;
         transform_weights(p, work->packed, n, c, end, t->weights);
         for (int64_t i = 0; i < POINTS; i++) {
-            const struct cpu_qconv_piece piece = {i * TILES * p->inputs + c, end - c};
-            cpu_qconv_add_products(tiles_at, count, &piece, 1, t->weights + i * CHANNELS * CPU_PANEL,
-                                   t->sums + i * TILES * CPU_PANEL, c == 0, p->outputs - n * CPU_PANEL);
+            const struct cpu_qconv_piece piece = {i * source_plane_of(p) + c, end - c};
+            cpu_qconv_add_products(tiles_at, count, &piece, 1, t->weights + i * WEIGHTS_PLANE, t->sums + i * SUMS_PLANE, c == 0,
+                                   p->outputs - n * CPU_PANEL);
         }
     }
 }
@@ -249,7 +258,7 @@ run_block(const struct cpu_qconv_work *work, const struct tiling *t, const struc
 size_t
 cpu_qconv_winograd_bytes(const struct cpu_qconv *p)
 {
-    return WEIGHTS_BYTES + SUMS_BYTES + (size_t)(POINTS * TILES * p->inputs) * sizeof(int16_t);
+    return WEIGHTS_BYTES + SUMS_BYTES + (size_t)(POINTS * source_plane_of(p)) * sizeof(int16_t);
 }
 
 void

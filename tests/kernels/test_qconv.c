@@ -303,7 +303,7 @@ test_shares(void)
             c.window.out[Y] = c.window.out[X] = 13;
         }
         const int64_t pixels = volume_of(c.window.out), rows = winograd ? 7 * 7 : pixels, tiles = (rows + ROWS - 1) / ROWS * 2;
-        for (uint32_t members = 1; members <= 8; members++) {
+        for (uint32_t members = 1; members <= 16; members++) {
             const int64_t most = (tiles + members - 1) / members * ROWS * CPU_QCONV_PANEL * (winograd ? 4 : 1);
             int64_t all = 0;
             EXPECT(tiles >= members);
