@@ -150,7 +150,8 @@ leat_in_floats_text(enum leat_in_floats why)
 {
     static const char *const texts[LEAT_IN_FLOATS_COUNT] = {
         "both factors are computed", "the constant is the first factor", "weights are not in s8 about 0",
-        "the processor has no VNNI", "scales, bias or result are not as whole numbers need them"};
+        "the processor has no VNNI", "its groups or window need VNNI",
+        "scales, bias or result are not as whole numbers need them"};
 
     LEAT_ASSERT(why < LEAT_IN_FLOATS_COUNT);
     return texts[why];
@@ -209,8 +210,10 @@ why_in_floats(const struct leat_graph *file, const struct leat_node *node, const
     if (weights->dtype != LEAT_DTYPE_I8) {
         return LEAT_IN_FLOATS_WEIGHTS;
     }
-    return cpu_weights_most(conv, dnnl_u8) < INT8_MAX && !cpu_qconv_suits(file, node, weights) ? LEAT_IN_FLOATS_PROCESSOR
-                                                                                                : LEAT_IN_FLOATS_OTHER;
+    if (cpu_weights_most(conv, dnnl_u8) == INT8_MAX || cpu_qconv_suits(file, node, weights)) {
+        return LEAT_IN_FLOATS_OTHER;
+    }
+    return cpu_qconv_runs_here() ? LEAT_IN_FLOATS_SHAPE : LEAT_IN_FLOATS_PROCESSOR;
 }
 
 enum leat_status

@@ -50,6 +50,7 @@ enum leat_in_floats {
     LEAT_IN_FLOATS_FIRST,     /* the first factor is the constant one */
     LEAT_IN_FLOATS_WEIGHTS,   /* weights are not s8 about 0 */
     LEAT_IN_FLOATS_PROCESSOR, /* it caps sums of 8-bit products */
+    LEAT_IN_FLOATS_SHAPE,     /* it does, and no kernel of ours, which are exact, takes these groups or this window */
     LEAT_IN_FLOATS_OTHER,     /* scales, bias or result are not as whole numbers need them */
     LEAT_IN_FLOATS_COUNT
 };

@@ -33,12 +33,18 @@ taps_of(const struct leat_window *w)
 }
 
 bool
+cpu_qconv_runs_here(void)
+{
+    return cpu_fours_run_here();
+}
+
+bool
 cpu_qconv_suits(const struct leat_graph *graph, const struct leat_node *node, const struct leat_value *weights)
 {
     const int64_t groups = leat_node_int(node, "group", 1), channels = weights->rank > 0 ? weights->dims[0] : 0;
     struct leat_window w;
 
-    if (!cpu_fours_run_here() || weights->rank > 2 + LEAT_WINDOW_RANK) {
+    if (!cpu_qconv_runs_here() || weights->rank > 2 + LEAT_WINDOW_RANK) {
         return false;
     }
     if (groups == 1) {

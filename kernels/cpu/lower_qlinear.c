@@ -273,6 +273,12 @@ sums_fit(const struct leat_value *w, bool channels_last)
 
 #if !defined(__x86_64__)
 bool
+cpu_qconv_runs_here(void)
+{
+    return false;
+}
+
+bool
 cpu_qconv_suits(const struct leat_graph *graph, const struct leat_node *node, const struct leat_value *weights)
 {
     (void)graph;

@@ -450,6 +450,7 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_conv_integer(struct cpu_builder *b);
  * 0, scales are constants, the processor caps no sums of their products or a kernel of our own has them, and none leaves 32 bits.
  */
 bool cpu_multiplies_whole(const struct leat_graph *graph, const struct leat_node *node);
+bool cpu_qconv_runs_here(void);
 /*
  * A kernel of our own multiplies it, by its shape: with AVX2 and no AVX-512. The node may be the Conv, Gemm or MatMul of floats, too,
  * that it was made of.

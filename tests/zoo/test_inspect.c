@@ -388,6 +388,43 @@ test_numbers(int type, uint8_t point)
     builder_fini(&builder);
 }
 
+/* Two groups: without VNNI in floats, for that it is where kernels are ours, else for the processor. */
+static void
+test_groups(void)
+{
+    static const uint8_t weights[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, zero = 0;
+    static const float step = 0.0625f;
+    struct leat_graph *file = NULL, *graph = NULL;
+    struct leat_inspection *inspection = NULL;
+    struct leat_inspection_numbers numbers;
+    struct builder builder;
+
+    builder_init(&builder, 13);
+    builder_input(&builder, "x", 1, DIMS(-1, 8, 3, 3));
+    builder_constant(&builder, "w", 3, weights, DIMS(4, 4, 1, 1));
+    builder_constant(&builder, "s", 1, &step, NULL, 0);
+    builder_constant(&builder, "z", 2, &zero, NULL, 0);
+    builder_constant(&builder, "wz", 3, &zero, NULL, 0);
+    builder_node(&builder, "QuantizeLinear", "x s z", "xq");
+    (void)builder_int(&builder, builder_node(&builder, "QLinearConv", "xq s z w s wz s z", "yq"), "group", 2);
+    builder_node(&builder, "DequantizeLinear", "yq s z", "y");
+    builder_output(&builder, "y");
+    EXPECT(builder_import(&builder, &file) == LEAT_OK && leat_graph_copy(file, &graph) == LEAT_OK);
+    EXPECT(leat_graph_optimise(graph, UINT64_MAX) == LEAT_OK);
+    EXPECT(leat_inspection_create(graph, LEAT_PRECISION_F32, 2, 1, &inspection) == LEAT_OK);
+    EXPECT(leat_inspection_numbers(inspection, file, &numbers) == LEAT_OK);
+    const bool whole = cpu_weights_most(true, dnnl_u8) == INT8_MAX, ours = cpu_fours_run_here();
+    EXPECT(numbers.products == 1);
+    EXPECT(numbers.in_floats[LEAT_IN_FLOATS_SHAPE] == (!whole && ours));
+    EXPECT(numbers.in_floats[LEAT_IN_FLOATS_PROCESSOR] == (!whole && !ours));
+    EXPECT(numbers.in_floats[LEAT_IN_FLOATS_OTHER] == 0);
+    EXPECT(strstr(leat_in_floats_text(LEAT_IN_FLOATS_SHAPE), "groups") != NULL);
+    leat_inspection_destroy(inspection);
+    leat_graph_destroy(graph);
+    leat_graph_destroy(file);
+    builder_fini(&builder);
+}
+
 int
 main(void)
 {
@@ -402,6 +439,7 @@ main(void)
     test_numbers(3, 0);
     test_numbers(3, 1);
     test_numbers(2, 0);
+    test_groups();
     EXPECT(leat_team_create(&(struct leat_team_options){.size = 2}, &team) == LEAT_OK);
     for (size_t i = 0; i < zoo_model_count; i++) {
         ran += test_network(&zoo_models[i], team);
