@@ -100,7 +100,7 @@ sum_window(const struct pixels *pixels, int64_t offset, const int16_t *weights, 
     }
 }
 
-/* What all of a step are told. */
+/* What all of a step are told, from a channel on. */
 struct work {
     const struct cpu_fours *conv;
     const int16_t *packed;
@@ -203,13 +203,18 @@ cpu_depthwise_whole_run(const struct cpu_fours *conv, const void *source, const 
 {
     const struct cpu_portion share =
         cpu_portion_of(conv->items * conv->out_height * conv->out_width, conv->outputs / CHANNELS, member, members);
-    const struct work work = {conv, packed, sums, bias, result};
+    const int64_t last = share.last_vector * CHANNELS, bytes = conv->result == dnnl_f32 ? (int64_t)sizeof(float) : 1;
     unsigned char outside[CPU_FOURS_PADDED_MAX];
     struct pixels pixels = {.count = 0};
 
     memset(outside, conv->rest, sizeof(outside));
-    for (int64_t first = share.first_row; first < share.last_row; first += pixels.count) {
-        find_pixels(conv, source, outside, first, share.last_row, &pixels);
-        run_pixels(&work, &pixels, share.first_vector * CHANNELS, share.last_vector * CHANNELS);
+    for (int64_t channel = share.first_vector * CHANNELS, end; channel < last; channel = end) {
+        end = last - channel < CPU_FOURS_PADDED_MAX ? last : channel + CPU_FOURS_PADDED_MAX;
+        const struct work work = {conv, packed + channel * 2 * pairs_of(conv), sums + channel, bias + channel,
+                                  (unsigned char *)result + channel * bytes};
+        for (int64_t first = share.first_row; first < share.last_row; first += pixels.count) {
+            find_pixels(conv, (const unsigned char *)source + channel, outside, first, share.last_row, &pixels);
+            run_pixels(&work, &pixels, 0, end - channel);
+        }
     }
 }

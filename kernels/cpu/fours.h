@@ -15,7 +15,7 @@
  * Numerics   Sums of 32 bits, which the caller knows not to overflow. A result is a sum, from its start on, times sums[channel],
  *            plus bias[channel], plus the addend times addend_scale; or `smooth` of that (activation.h; Swish to 7e-6 of it where
  *            it is rounded), times smooth_scale, plus
- *            smooth_zero; within the bounds, and rounded to even where it is no float.
+ *            smooth_zero; within the bounds, and rounded to even, plus `zero`, where it is no float.
  * Trust      Sizes and pointers are the caller's; any numbers may be in the tensors.
  * Threads    As kernels/cpu/direct.h. The result does not depend on the number of members.
  */
@@ -47,7 +47,8 @@ struct cpu_fours {
     float addend_scale;
     enum leat_activation smooth; /* LEAT_ACTIVATION_NONE, or one of kernels/cpu/activation.h */
     float smooth_scale, smooth_zero;
-    float least, most; /* of whole numbers within what can be stored */
+    float least, most; /* of whole numbers that can be stored, less `zero` */
+    int32_t zero;      /* is added to a whole number when it is rounded; halves become even before that */
 };
 
 /* The processor has AVX2 and no AVX-512, where oneDNN has vectors twice as wide. */

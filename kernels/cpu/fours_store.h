@@ -22,7 +22,7 @@ cpu_fours_store(const struct cpu_fours *conv, const __m256 *results, unsigned ch
         if (conv->result == dnnl_f32) {
             _mm256_storeu_ps((float *)(void *)result + at + v * CPU_LANES, bounded);
         }
-        numbers[v] = _mm256_cvtps_epi32(bounded);
+        numbers[v] = _mm256_add_epi32(_mm256_cvtps_epi32(bounded), _mm256_set1_epi32(conv->zero));
     }
     if (conv->result == dnnl_f32) {
         return;

@@ -51,7 +51,7 @@ cpu_qconv_suits(const struct leat_graph *graph, const struct leat_node *node, co
         return !is_conv(node) || (leat_window_of(graph, node, &w) == LEAT_OK && cpu_qconv_fits(&w, weights->dims[1]));
     }
     return (weights->rank == 4 && weights->dims[1] == 1 && groups == channels && channels % CPU_DEPTHWISE_WHOLE_CHANNELS == 0 &&
-            channels <= CPU_FOURS_PADDED_MAX && leat_window_of(graph, node, &w) == LEAT_OK &&
+            leat_window_of(graph, node, &w) == LEAT_OK &&
             (w.dilation[DOWN] == 1 || w.kernel[DOWN] == 1) && (w.dilation[ACROSS] == 1 || w.kernel[ACROSS] == 1) &&
             taps_of(&w) <= CPU_FOURS_TAPS_MAX);
 }
@@ -104,6 +104,7 @@ describe_channels(const struct cpu_qconv *conv)
 {
     const struct leat_window *w = &conv->window;
     const dnnl_data_type_t result = conv->result_signed ? dnnl_s8 : dnnl_u8;
+    const int32_t least = conv->result_signed ? INT8_MIN : 0, most = conv->result_signed ? INT8_MAX : UINT8_MAX;
 
     return (struct cpu_fours){
         .items = conv->items, .inputs = conv->outputs, .outputs = conv->outputs,
@@ -112,7 +113,7 @@ describe_channels(const struct cpu_qconv *conv)
         .stride_down = w->stride[DOWN], .stride_across = w->stride[ACROSS],
         .pad_top = w->pad_begin[DOWN], .pad_left = w->pad_begin[ACROSS],
         .source_signed = conv->source_signed, .rest = (unsigned char)conv->source_zero, .result = result,
-        .least = conv->result_signed ? INT8_MIN : 0, .most = conv->result_signed ? INT8_MAX : UINT8_MAX,
+        .least = (float)(least - conv->result_zero), .most = (float)(most - conv->result_zero), .zero = conv->result_zero,
     };
 }
 
@@ -283,7 +284,7 @@ add_units(struct cpu_builder *b, const struct work *work, struct cpu_arg *args)
         if (work->by_channels) {
             added -= shift_of(elements, taps_of(&work->conv.window), (int64_t)c, work->conv.source_zero);
         }
-        units[count + c] = (float)(added * (double)units[c] + (work->by_channels ? work->conv.result_zero : 0));
+        units[count + c] = (float)(added * (double)units[c]);
     }
     for (uint32_t i = 0; i < 2 && status == LEAT_OK; i++) {
         status = cpu_private_vector(b, units + i * count, count, &args[UNITS + i].tensor);

@@ -9,7 +9,8 @@
  *          Then random convolutions, products, sums and moves in QDQ form, the reference backend on the file's graph beside
  *          the cpu backend on what passes make of it, which has to be of 8 bits: single ones with scales of any size,
  *          chains with powers of two and even zero points, each once more with some pass left out. All of it again as
- *          processors do it that cap sums of 8-bit products.
+ *          processors do it that cap sums of 8-bit products. Sums that lie half way between two results, with any zero points, where
+ *          kernels are ours.
  *          A product whose sums are beyond 32 bits, and one as long whose sums are not.
  */
 #include <math.h>
@@ -809,6 +810,57 @@ test_windows(struct leat_team *team)
     expect_network(add_qdq("r", result, some_zero()), result, 1, team, scale);
 }
 
+/*
+ * Many results lie half way between two steps, about zero points of which half are odd: with windows of all channels, and of each
+ * channel, also of more than what is outside of the image is kept for. Where kernels are ours none is off by a step.
+ */
+static void
+test_halves(struct leat_team *team)
+{
+    const bool apart = between(0, 3) != 0, many = apart && between(0, 9) == 0;
+    const int64_t inputs = apart ? 1 : between(1, 9), outputs = apart ? 16 * (many ? 256 + between(1, 3) : between(1, 5)) : between(1, 40);
+    const int64_t side = between(1, many ? 3 : 7), taps = side < 3 ? 1 : 9, kernel = taps == 9 ? 3 : 1;
+    const int type = between(0, 1) == 0 ? ONNX_U8 : ONNX_I8;
+    const float step = 0.5f, weight_step = 0.25f, result_step = ldexpf(0.125f, (int)between(1, 3));
+    const size_t count = (size_t)(2 * outputs * side * side) * (size_t)inputs;
+    int8_t *weights = random_bytes((size_t)(outputs * inputs * taps)), none = 0;
+    uint8_t *x = random_bytes(count), *zeros = random_bytes(2);
+    int32_t *bias = malloc((size_t)outputs * sizeof(*bias));
+
+    EXPECT(bias != NULL);
+    for (int64_t i = 0; i < outputs * inputs * taps; i++) {
+        weights[i] = (int8_t)between(-2, 2);
+    }
+    for (int64_t o = 0; o < outputs; o++) {
+        bias[o] = (int32_t)between(-99, 99);
+    }
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", type, DIMS(2, apart ? outputs : inputs, side, side));
+    (void)builder_constant(&b, "w", ONNX_I8, weights, DIMS(outputs, inputs, kernel, kernel));
+    (void)builder_constant(&b, "bias", ONNX_I32, bias, DIMS(outputs));
+    (void)builder_constant(&b, "xs", ONNX_F32, &step, NULL, 0);
+    (void)builder_constant(&b, "xz", type, &zeros[0], NULL, 0);
+    (void)builder_constant(&b, "ws", ONNX_F32, &weight_step, NULL, 0);
+    (void)builder_constant(&b, "wz", ONNX_I8, &none, NULL, 0);
+    (void)builder_constant(&b, "ys", ONNX_F32, &result_step, NULL, 0);
+    (void)builder_constant(&b, "yz", type, &zeros[1], NULL, 0);
+    Onnx__NodeProto *node = builder_node(&b, "QLinearConv", "x xs xz w ws wz ys yz bias", "y");
+    (void)builder_ints(&b, node, "pads", DIMS(kernel / 2, kernel / 2, kernel / 2, kernel / 2));
+    (void)builder_int(&b, node, "group", apart ? outputs : 1);
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    if (cpu_fours_run_here()) {
+        EXPECT(cpu_qconv_suits(graph, &graph->nodes[0], leat_node_input(graph, &graph->nodes[0], 3)));
+        expect_same(graph, team, (const void *const[]){x});
+    }
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+    free(bias);
+    free(zeros);
+    free(x);
+    free(weights);
+}
+
 int
 main(void)
 {
@@ -830,6 +882,7 @@ main(void)
     for (int round = 0; round < NETWORKS; round++) {
         test_conv(team);
         test_windows(team);
+        test_halves(team);
         test_product(team);
         test_chain(team);
         test_sum(team, false);
