@@ -486,19 +486,27 @@ cpu_lower_qlinear(struct cpu_builder *b, const struct cpu_qlinear *q)
 
 enum { REPEATED = 256 }; /* elements of a short operand that are added at a time */
 
-/* `inner` elements of b are repeated; args: a, b, y. */
+static struct cpu_combination
+combination_of(const struct leat_graph *graph, const struct leat_node *node)
+{
+    return (struct cpu_combination){
+        .product = node->op->kind == LEAT_OP_QLINEAR_MUL,
+        .a = cpu_qlinear_scale(graph, node, CPU_QLINEAR_X_SCALE, CPU_QLINEAR_X_ZERO),
+        .b = cpu_qlinear_scale(graph, node, CPU_QLINEAR_W_SCALE, CPU_QLINEAR_W_ZERO),
+        .y = cpu_qlinear_scale(graph, node, CPU_QLINEAR_Y_SCALE, CPU_QLINEAR_Y_ZERO),
+    };
+}
+
+/* `inner` elements of b are repeated; `outer`: quickly; args: a, b, y. */
 static void
 add_part(const struct cpu_call *call, size_t begin, size_t end)
 {
-    const struct leat_graph *graph = call->program->graph;
-    const struct leat_node *node = call->step->node;
-    const struct cpu_scale a = cpu_qlinear_scale(graph, node, CPU_QLINEAR_X_SCALE, CPU_QLINEAR_X_ZERO),
-                           b = cpu_qlinear_scale(graph, node, CPU_QLINEAR_W_SCALE, CPU_QLINEAR_W_ZERO);
-    const struct cpu_scale y = cpu_qlinear_scale(graph, node, CPU_QLINEAR_Y_SCALE, CPU_QLINEAR_Y_ZERO);
+    struct cpu_combination combination = combination_of(call->program->graph, call->step->node);
     const uint8_t *first = call->pointers[0], *second = call->pointers[1];
     uint8_t repeated[REPEATED];
     size_t period = call->step->inner;
 
+    combination.quick = call->step->outer != 0;
     if (period <= REPEATED / 2) {
         const size_t times = REPEATED / period;
         for (size_t t = 0; t < times; t++) {
@@ -510,8 +518,7 @@ add_part(const struct cpu_call *call, size_t begin, size_t end)
     for (size_t i = begin, count; i < end; i += count) {
         const size_t left = period - i % period;
         count = left < end - i ? left : end - i;
-        cpu_combine_quantised(node->op->kind == LEAT_OP_QLINEAR_MUL, first + i, &a,
-                              second + i % period, &b, (uint8_t *)call->pointers[2] + i, &y, count);
+        cpu_combine_quantised(&combination, first + i, second + i % period, (uint8_t *)call->pointers[2] + i, count);
     }
 }
 
@@ -561,8 +568,10 @@ cpu_lower_qlinear_add(struct cpu_builder *b)
         status = cpu_add_kernel(b, add_numbers, args, 3, &step);
     }
     if (status == LEAT_OK) {
+        const struct cpu_combination combination = combination_of(b->graph, node);
         step->count = count;
         step->inner = period;
+        step->outer = cpu_combines_quickly(&combination);
         cpu_set_output(b, 0, args[2].tensor);
     }
     return status;

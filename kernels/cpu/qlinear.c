@@ -2,6 +2,7 @@
 #include "kernels/cpu/qlinear.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Beyond it, every number saturates, whatever the zero point is. */
 #define FAR 512.0f
@@ -56,15 +57,13 @@ dequantise_all(const uint8_t *x, float *y, size_t count, const struct cpu_scale 
 }
 
 static void
-combine_all(bool product, const uint8_t *a, const struct cpu_scale *scale_a, const uint8_t *b,
-            const struct cpu_scale *scale_b, uint8_t *y, const struct cpu_scale *scale_y,
-            size_t count)
+combine_all(const struct cpu_combination *c, const uint8_t *a, const uint8_t *b, uint8_t *y, size_t count)
 {
-    const int32_t least = least_of(scale_y), most = most_of(scale_y);
+    const int32_t least = least_of(&c->y), most = most_of(&c->y);
 
     for (size_t i = 0; i < count; i++) {
-        const float left = dequantised(a, i, scale_a), right = dequantised(b, i, scale_b);
-        y[i] = quantise(product ? left * right : left + right, scale_y, least, most);
+        const float left = dequantised(a, i, &c->a), right = dequantised(b, i, &c->b);
+        y[i] = quantise(c->product ? left * right : left + right, &c->y, least, most);
     }
 }
 
@@ -205,24 +204,32 @@ rounded_half(__m256 x, const struct cpu_scale *scale)
     const __m256i there = _mm256_castps_si256(_mm256_cmp_ps(quotient, quotient, _CMP_ORD_Q));
     const __m256 near = _mm256_min_ps(_mm256_max_ps(quotient, _mm256_set1_ps(-FAR)), _mm256_set1_ps(FAR));
 
-    return _mm256_add_epi32(_mm256_and_si256(_mm256_cvtps_epi32(near), there), _mm256_set1_epi32(scale->zero));
+    return _mm256_and_si256(_mm256_cvtps_epi32(near), there);
 }
 
-/* 16 bits hold what FAR and the zero point can come to. */
+/* Of numbers up to FAR, about the zero point. */
 HALF_INLINE void
 store_halves(const __m256i numbers[4], const struct cpu_scale *scale, uint8_t *y)
 {
-    const __m256i low = _mm256_packs_epi32(numbers[0], numbers[1]), high = _mm256_packs_epi32(numbers[2], numbers[3]);
+    const __m256i zeros = _mm256_set1_epi16((int16_t)scale->zero);
+    const __m256i low = _mm256_adds_epi16(_mm256_packs_epi32(numbers[0], numbers[1]), zeros);
+    const __m256i high = _mm256_adds_epi16(_mm256_packs_epi32(numbers[2], numbers[3]), zeros);
     const __m256i bytes = scale->is_signed ? _mm256_packs_epi16(low, high) : _mm256_packus_epi16(low, high);
 
     _mm256_storeu_si256((__m256i *)(void *)y, _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
 }
 
+HALF_INLINE __m256i
+numbers_of_half(const uint8_t *x, const struct cpu_scale *scale)
+{
+    const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)x);
+    return scale->is_signed ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
+}
+
 HALF_INLINE __m256
 dequantised_half(const uint8_t *x, const struct cpu_scale *scale)
 {
-    const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)x);
-    const __m256i q = scale->is_signed ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
+    const __m256i q = numbers_of_half(x, scale);
 
     return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(q, _mm256_set1_epi32(scale->zero))), _mm256_set1_ps(scale->scale));
 }
@@ -255,8 +262,7 @@ dequantise_halves(const uint8_t *x, float *y, size_t count, const struct cpu_sca
 }
 
 CPU_AVX2 static size_t
-combine_halves(const bool product, const uint8_t *a, const struct cpu_scale scale_a, const uint8_t *b,
-               const struct cpu_scale scale_b, uint8_t *y, const struct cpu_scale scale_y, size_t count)
+combine_halves(const struct cpu_combination c, const uint8_t *a, const uint8_t *b, uint8_t *y, size_t count)
 {
     size_t i = 0;
 
@@ -265,10 +271,38 @@ combine_halves(const bool product, const uint8_t *a, const struct cpu_scale scal
 #pragma GCC unroll 4
         for (int v = 0; v < 4; v++) {
             const size_t at = i + (size_t)v * CPU_HALF;
-            const __m256 left = dequantised_half(a + at, &scale_a), right = dequantised_half(b + at, &scale_b);
-            numbers[v] = rounded_half(product ? _mm256_mul_ps(left, right) : _mm256_add_ps(left, right), &scale_y);
+            const __m256 left = dequantised_half(a + at, &c.a), right = dequantised_half(b + at, &c.b);
+            numbers[v] = rounded_half(c.product ? _mm256_mul_ps(left, right) : _mm256_add_ps(left, right), &c.y);
         }
-        store_halves(numbers, &scale_y, y + i);
+        store_halves(numbers, &c.y, y + i);
+    }
+    return i;
+}
+
+/* In units of the result: a sum of multiples of both and a constant, or a multiple of both less their zero points. */
+CPU_AVX2 static size_t
+combine_quickly(const struct cpu_combination c, const uint8_t *a, const uint8_t *b, uint8_t *y, size_t count)
+{
+    const double a_unit = (double)c.a.scale / (double)c.y.scale, b_unit = (double)c.b.scale / (double)c.y.scale;
+    const __m256 of_a = _mm256_set1_ps((float)a_unit), of_b = _mm256_set1_ps((float)b_unit);
+    const __m256 of_both = _mm256_set1_ps((float)(a_unit * (double)c.b.scale));
+    const __m256 added = _mm256_set1_ps((float)-(c.a.zero * a_unit + c.b.zero * b_unit));
+    const __m256 a_zero = _mm256_set1_ps((float)c.a.zero), b_zero = _mm256_set1_ps((float)c.b.zero);
+    size_t i = 0;
+
+    for (; i + HALF_BYTES <= count; i += HALF_BYTES) {
+        __m256i numbers[4];
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; v++) {
+            const size_t at = i + (size_t)v * CPU_HALF;
+            const __m256 left = _mm256_cvtepi32_ps(numbers_of_half(a + at, &c.a));
+            const __m256 right = _mm256_cvtepi32_ps(numbers_of_half(b + at, &c.b));
+            const __m256 product = _mm256_mul_ps(_mm256_sub_ps(left, a_zero), _mm256_sub_ps(right, b_zero));
+            const __m256 sum = _mm256_fmadd_ps(left, of_a, _mm256_fmadd_ps(right, of_b, added));
+            const __m256 near = _mm256_min_ps(c.product ? _mm256_mul_ps(product, of_both) : sum, _mm256_set1_ps(FAR));
+            numbers[v] = _mm256_cvtps_epi32(near);
+        }
+        store_halves(numbers, &c.y, y + i);
     }
     return i;
 }
@@ -373,17 +407,32 @@ cpu_dequantise(const void *x, float *y, size_t count, const struct cpu_scale *sc
     dequantise_all((const uint8_t *)x + done, y + done, count - done, scale);
 }
 
-void
-cpu_combine_quantised(bool product, const void *a, const struct cpu_scale *scale_a, const void *b,
-                      const struct cpu_scale *scale_b, void *y, const struct cpu_scale *scale_y,
-                      size_t count)
+bool
+cpu_combines_quickly(const struct cpu_combination *c)
 {
-    const size_t done = cpu_has_avx2() && !cpu_has_avx512() ? combine_halves(product, a, *scale_a, b, *scale_b, y, *scale_y, count)
+    uint8_t a[UINT8_MAX + 1], b[UINT8_MAX + 1], want[UINT8_MAX + 1], have[UINT8_MAX + 1];
+    bool same = cpu_has_avx2() && !cpu_has_avx512();
+
+    for (int i = 0; i <= UINT8_MAX; i++) {
+        b[i] = (uint8_t)i;
+    }
+    for (int i = 0; i <= UINT8_MAX && same; i++) {
+        memset(a, i, sizeof(a));
+        (void)combine_halves(*c, a, b, want, sizeof(want));
+        (void)combine_quickly(*c, a, b, have, sizeof(have));
+        same = memcmp(want, have, sizeof(want)) == 0;
+    }
+    return same;
+}
+
+void
+cpu_combine_quantised(const struct cpu_combination *c, const void *a, const void *b, void *y, size_t count)
+{
+    const size_t done = cpu_has_avx2() && !cpu_has_avx512() ? (c->quick ? combine_quickly : combine_halves)(*c, a, b, y, count)
                         : !cpu_has_avx512()                 ? 0
-                        : product ? multiply_vectors(a, scale_a, b, scale_b, y, scale_y, count)
-                                  : add_vectors(a, scale_a, b, scale_b, y, scale_y, count);
-    combine_all(product, (const uint8_t *)a + done, scale_a, (const uint8_t *)b + done, scale_b,
-                (uint8_t *)y + done, scale_y, count - done);
+                        : c->product                        ? multiply_vectors(a, &c->a, b, &c->b, y, &c->y, count)
+                                                            : add_vectors(a, &c->a, b, &c->b, y, &c->y, count);
+    combine_all(c, (const uint8_t *)a + done, (const uint8_t *)b + done, (uint8_t *)y + done, count - done);
 }
 
 void
@@ -401,12 +450,17 @@ cpu_look_up_bytes(const uint8_t *x, const uint8_t table[UINT8_MAX + 1], uint8_t 
     look_up_all(x, table, y, count);
 }
 
-void
-cpu_combine_quantised(bool product, const void *a, const struct cpu_scale *scale_a, const void *b,
-                      const struct cpu_scale *scale_b, void *y, const struct cpu_scale *scale_y,
-                      size_t count)
+bool
+cpu_combines_quickly(const struct cpu_combination *c)
 {
-    combine_all(product, a, scale_a, b, scale_b, y, scale_y, count);
+    (void)c;
+    return false;
+}
+
+void
+cpu_combine_quantised(const struct cpu_combination *c, const void *a, const void *b, void *y, size_t count)
+{
+    combine_all(c, a, b, y, count);
 }
 
 void

@@ -11,6 +11,7 @@
  *          chains with powers of two and even zero points, each once more with some pass left out. All of it again as
  *          processors do it that cap sums of 8-bit products. Sums that lie half way between two results, with any zero points, where
  *          kernels are ours.
+ *          Sums and products of all pairs of numbers.
  *          A product whose sums are beyond 32 bits, and one as long whose sums are not.
  */
 #include <math.h>
@@ -20,6 +21,7 @@
 #include "base/align.h"
 #include "kernels/cpu/fours.h"
 #include "kernels/cpu/program.h"
+#include "kernels/cpu/qlinear.h"
 #include "kernels/op.h"
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
@@ -259,6 +261,63 @@ test_dynamic(struct leat_team *team)
     free(x);
     leat_graph_destroy(graph);
     builder_fini(&b);
+}
+
+static struct cpu_scale
+random_quantisation(float about)
+{
+    struct cpu_scale scale = {.scale = about, .is_signed = between(0, 1) == 0};
+
+    scale.zero = (int32_t)(between(0, 2) == 0 ? 0 : between(scale.is_signed ? -128 : 0, scale.is_signed ? 127 : 255));
+    return scale;
+}
+
+static float
+dequantised(uint8_t x, const struct cpu_scale *scale)
+{
+    return (float)((scale->is_signed ? (int8_t)x : x) - scale->zero) * scale->scale;
+}
+
+/* All pairs of numbers, of scales as networks have them, that are sums of each other, and odd ones; returns whether it was done quickly. */
+static bool
+combine_pairs(bool product)
+{
+    enum { ALL = UINT8_MAX + 1 };
+    const bool odd = between(0, 4) == 0, ties = between(0, 4) == 0;
+    const float first = odd ? random_scale() : (float)between(100, 9999) * 1e-5f, second = ties ? first : (float)between(100, 9999) * 1e-5f;
+    const float about = ties ? 2 * first : (product ? 40 * first * second : first + second) * (float)between(500, 1500) * 1e-3f;
+    struct cpu_combination c = {product, random_quantisation(first), random_quantisation(second), random_quantisation(about), false};
+    const int64_t least = c.y.is_signed ? INT8_MIN : 0, most = c.y.is_signed ? INT8_MAX : UINT8_MAX;
+    uint8_t a[ALL], b_all[ALL], y[ALL];
+
+    c.quick = cpu_combines_quickly(&c);
+    for (int i = 0; i < ALL; i++) {
+        b_all[i] = (uint8_t)i;
+    }
+    for (int i = 0; i < ALL; i++) {
+        memset(a, i, sizeof(a));
+        cpu_combine_quantised(&c, a, b_all, y, ALL);
+        for (int k = 0; k < ALL; k++) {
+            const float left = dequantised((uint8_t)i, &c.a), right = dequantised((uint8_t)k, &c.b);
+            const float both = product ? left * right : left + right, quotient = both / c.y.scale;
+            const float near = isnan(quotient) ? 0 : nearbyintf(fmaxf(-1000, fminf(1000, quotient)));
+            const int64_t want = (int64_t)near + c.y.zero, have = c.y.is_signed ? (int8_t)y[k] : y[k];
+            EXPECT(have == (want < least ? least : want > most ? most : want));
+        }
+    }
+    return c.quick;
+}
+
+static void
+test_combinations(void)
+{
+    int quick = 0;
+
+    for (int round = 0; round < ROUNDS / 4; round++) {
+        quick += combine_pairs(false);
+        quick += combine_pairs(true);
+    }
+    EXPECT(quick < ROUNDS / 2 && (!cpu_fours_run_here() || quick > ROUNDS / 8)); /* not all of them, and not none */
 }
 
 /* ---- Networks ------------------------------------------------------------------------------------------- */
@@ -877,6 +936,7 @@ main(void)
         test_layouts(team);
         test_dynamic(team);
     }
+    test_combinations();
     test_long_product(team, 1);
     test_long_product(team, 127);
     for (int round = 0; round < NETWORKS; round++) {
