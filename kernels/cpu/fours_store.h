@@ -22,7 +22,7 @@ cpu_fours_store(const struct cpu_fours *conv, const __m256 *results, unsigned ch
         if (conv->result == dnnl_f32) {
             _mm256_storeu_ps((float *)(void *)result + at + v * CPU_LANES, bounded);
         }
-        numbers[v] = _mm256_add_epi32(_mm256_cvtps_epi32(bounded), _mm256_set1_epi32(conv->zero));
+        numbers[v] = _mm256_cvtps_epi32(bounded);
     }
     if (conv->result == dnnl_f32) {
         return;
@@ -31,7 +31,9 @@ cpu_fours_store(const struct cpu_fours *conv, const __m256 *results, unsigned ch
     for (int v = vectors; v < CPU_VECTORS; v++) {
         numbers[v] = _mm256_setzero_si256();
     }
-    const __m256i low = _mm256_packs_epi32(numbers[0], numbers[1]), high = _mm256_packs_epi32(numbers[2], numbers[3]);
+    const __m256i zeros = _mm256_set1_epi16((int16_t)conv->zero);
+    const __m256i low = _mm256_add_epi16(_mm256_packs_epi32(numbers[0], numbers[1]), zeros);
+    const __m256i high = _mm256_add_epi16(_mm256_packs_epi32(numbers[2], numbers[3]), zeros);
     const __m256i packed = conv->result == dnnl_s8 ? _mm256_packs_epi16(low, high) : _mm256_packus_epi16(low, high);
     const __m256i line = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     if (vectors == CPU_VECTORS) {

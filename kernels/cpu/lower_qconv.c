@@ -143,6 +143,7 @@ describe(const struct leat_graph *graph, const struct leat_node *node, struct wo
         ret->fours = describe_channels(&ret->conv);
     } else {
         flatten(&ret->conv);
+        ret->conv.narrow = cpu_qconv_takes_narrow(&ret->conv);
     }
     return LEAT_OK;
 }
@@ -187,31 +188,81 @@ multiply(const struct cpu_call *call)
 
 /* ---- Weights ---------------------------------------------------------------------------------------- */
 
-static void
-pack_conv(const struct leat_value *w, void *ret_packed)
+/* How the weights of an operator lie. */
+struct order {
+    int64_t outputs, inputs, taps;
+    struct cpu_qconv_strides strides;
+};
+
+static struct order
+order_of_conv(const struct leat_value *w)
 {
     const int64_t taps = (int64_t)leat_value_elements(w) / w->dims[0] / w->dims[1];
-    const struct cpu_qconv_strides strides = {w->dims[1] * taps, taps, 1};
 
-    cpu_qconv_pack(w->data, &strides, w->dims[0], w->dims[1], taps, ret_packed);
+    return (struct order){w->dims[0], w->dims[1], taps, {w->dims[1] * taps, taps, 1}};
 }
 
 /* [inputs][outputs] */
-static void
-pack_columns(const struct leat_value *w, void *ret_packed)
+static struct order
+order_of_columns(const struct leat_value *w)
 {
-    const struct cpu_qconv_strides strides = {1, w->dims[1], 0};
-
-    cpu_qconv_pack(w->data, &strides, w->dims[1], w->dims[0], 1, ret_packed);
+    return (struct order){w->dims[1], w->dims[0], 1, {1, w->dims[1], 0}};
 }
 
 /* [outputs][inputs] */
+static struct order
+order_of_rows(const struct leat_value *w)
+{
+    return (struct order){w->dims[0], w->dims[1], 1, {w->dims[1], 1, 0}};
+}
+
+static void
+pack(const struct leat_value *w, const struct order order, void *ret_packed)
+{
+    cpu_qconv_pack(w->data, &order.strides, order.outputs, order.inputs, order.taps, ret_packed);
+}
+
+static void
+pack_narrow(const struct leat_value *w, const struct order order, void *ret_packed)
+{
+    cpu_qconv_pack_narrow(w->data, &order.strides, order.outputs, order.inputs, ret_packed);
+}
+
+/* One function for each form that a weight may be kept in. */
+static void
+pack_conv(const struct leat_value *w, void *ret_packed)
+{
+    pack(w, order_of_conv(w), ret_packed);
+}
+
+static void
+pack_columns(const struct leat_value *w, void *ret_packed)
+{
+    pack(w, order_of_columns(w), ret_packed);
+}
+
 static void
 pack_rows(const struct leat_value *w, void *ret_packed)
 {
-    const struct cpu_qconv_strides strides = {w->dims[1], 1, 0};
+    pack(w, order_of_rows(w), ret_packed);
+}
 
-    cpu_qconv_pack(w->data, &strides, w->dims[0], w->dims[1], 1, ret_packed);
+static void
+pack_narrow_conv(const struct leat_value *w, void *ret_packed)
+{
+    pack_narrow(w, order_of_conv(w), ret_packed);
+}
+
+static void
+pack_narrow_columns(const struct leat_value *w, void *ret_packed)
+{
+    pack_narrow(w, order_of_columns(w), ret_packed);
+}
+
+static void
+pack_narrow_rows(const struct leat_value *w, void *ret_packed)
+{
+    pack_narrow(w, order_of_rows(w), ret_packed);
 }
 
 /* Of channels that are apart; some at a time, as floats. */
@@ -241,13 +292,14 @@ add_weights(struct cpu_builder *b, const struct work *work, uint32_t *ret_tensor
 {
     const struct cpu_qconv *conv = &work->conv;
     const size_t bytes = work->by_channels ? cpu_depthwise_whole_weights_bytes(&work->fours)
+                         : conv->narrow    ? cpu_qconv_narrow_bytes(conv->outputs, conv->inputs)
                                            : cpu_qconv_packed_bytes(conv->outputs, conv->inputs, taps_of(&conv->window));
-    const cpu_pack pack = work->by_channels         ? pack_channels
-                          : is_conv(b->node)        ? pack_conv
-                          : is_transposed(b->node)  ? pack_rows
-                                                    : pack_columns;
+    const cpu_pack form = work->by_channels        ? pack_channels
+                          : is_conv(b->node)       ? (conv->narrow ? pack_narrow_conv : pack_conv)
+                          : is_transposed(b->node) ? (conv->narrow ? pack_narrow_rows : pack_rows)
+                                                   : (conv->narrow ? pack_narrow_columns : pack_columns);
 
-    return cpu_constant_packed(b, b->node->inputs[CPU_QLINEAR_W], pack, bytes, ret_tensor);
+    return cpu_constant_packed(b, b->node->inputs[CPU_QLINEAR_W], form, bytes, ret_tensor);
 }
 
 /* ---- Lowering --------------------------------------------------------------------------------------- */

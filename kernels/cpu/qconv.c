@@ -8,7 +8,6 @@
 
 enum {
     SLICE = 512,                /* of a window: a panel's weights for it are half of the first-level cache */
-    BLOCK = 128,                /* pixels of the result */
     SCRATCH_MOST = 32 << 20,    /* numbers of a member's, of convolutions */
     MANY = 8,                   /* tiles for a member, that it has some one more than others is little beside */
     TOGETHER = 4,               /* panels that read a slice one after the other: all slices would not stay in the second-level cache */
@@ -42,19 +41,6 @@ cpu_qconv_pack(const int8_t *weights, const struct cpu_qconv_strides *strides, i
     }
 }
 
-/* Pairs of a panel, as they are multiplied. */
-CPU_KERNEL static void
-unpack(const int8_t *packed, int64_t pairs, int16_t *ret_panel)
-{
-    for (int64_t k = 0; k < pairs; k++, packed += CPU_QCONV_PAIRS, ret_panel += CPU_QCONV_PAIRS) {
-#pragma GCC unroll 2
-        for (int v = 0; v < CPU_VECTORS; v++) {
-            const __m128i bytes = _mm_load_si128((const __m128i *)(const void *)(packed + v * CPU_QCONV_SHORTS));
-            _mm256_store_si256((__m256i *)(void *)(ret_panel + v * CPU_QCONV_SHORTS), _mm256_cvtepi8_epi16(bytes));
-        }
-    }
-}
-
 /* ---- Windows ---------------------------------------------------------------------------------------- */
 
 /*
@@ -83,7 +69,7 @@ layout_of(const struct cpu_qconv *p)
 {
     const struct leat_window *w = &p->window;
     const int64_t depth = cpu_qconv_depth(p->inputs), lines = w->kernel[0] * w->kernel[1], all_lines = p->items * w->out[0] * w->out[1];
-    const int64_t across = w->out[2] < BLOCK ? w->out[2] : BLOCK, units = BLOCK / across < all_lines ? BLOCK / across : all_lines;
+    const int64_t across = w->out[2] < CPU_QCONV_BLOCK ? w->out[2] : CPU_QCONV_BLOCK, units = CPU_QCONV_BLOCK / across < all_lines ? CPU_QCONV_BLOCK / across : all_lines;
     const bool gaps = w->dilation[2] > 1 && w->kernel[2] > 1;
     struct layout l = {.pixels = all_lines * w->out[2], .width = w->out[2]};
 
@@ -185,13 +171,13 @@ lay_unit(const struct cpu_qconv *p, const struct layout *l, const uint8_t *sourc
 /* Units from `pixel` on, which end before `end`, as many as are multiplied at a time; returns their pixels, and where windows are. */
 static int64_t
 lay_units(const struct cpu_qconv *p, const struct layout *l, const uint8_t *source, int64_t pixel, int64_t end, int16_t *scratch,
-          const int16_t *ret_windows[BLOCK])
+          const int16_t *ret_windows[CPU_QCONV_BLOCK])
 {
     int64_t count = 0;
 
     for (int64_t u = 0; u < l->units && pixel < end; u++, scratch += l->unit) {
         const int64_t of_line = l->width - pixel % l->width, left = of_line < end - pixel ? of_line : end - pixel;
-        const int64_t units = (left + BLOCK - 1) / BLOCK, across = (left + units - 1) / units;
+        const int64_t units = (left + CPU_QCONV_BLOCK - 1) / CPU_QCONV_BLOCK, across = (left + units - 1) / units;
         lay_unit(p, l, source, pixel, across, scratch);
         for (int64_t x = 0; x < across; x++) {
             ret_windows[count++] = scratch + x * l->pixel;
@@ -227,7 +213,7 @@ multiply(const struct cpu_qconv_work *work, const struct layout *l, const int16_
          int64_t end, uint8_t *result)
 {
     const int64_t together = l->inner > SLICE ? TOGETHER : 1;
-    _Alignas(64) int32_t sums[TOGETHER * BLOCK * CPU_PANEL];
+    _Alignas(64) int32_t sums[TOGETHER * CPU_QCONV_BLOCK * CPU_PANEL];
     _Alignas(64) int16_t panel[SLICE * CPU_PANEL];
     struct cpu_qconv_piece pieces[SLICE / 2];
 
@@ -237,13 +223,13 @@ multiply(const struct cpu_qconv_work *work, const struct layout *l, const int16_
             const int64_t piece_count = find_pieces(work->p, l, i, pieces);
             const int64_t width = l->inner - i < SLICE ? l->inner - i : SLICE;
             for (int64_t m = n; m < next; m++) {
-                unpack(work->packed + (m * l->inner + i) * CPU_PANEL, width / 2, panel);
-                cpu_qconv_add_products(windows, count, pieces, piece_count, panel, sums + (m - n) * BLOCK * CPU_PANEL, i == 0,
+                cpu_qconv_unpack(work->packed + (m * l->inner + i) * CPU_PANEL, width / 2, panel);
+                cpu_qconv_add_products(windows, count, pieces, piece_count, panel, sums + (m - n) * CPU_QCONV_BLOCK * CPU_PANEL, i == 0,
                              work->p->outputs - m * CPU_PANEL);
             }
         }
         for (int64_t m = n; m < next; m++) {
-            cpu_qconv_store(work, sums + (m - n) * BLOCK * CPU_PANEL, count, m * CPU_PANEL, 1, result);
+            cpu_qconv_store(work, sums + (m - n) * CPU_QCONV_BLOCK * CPU_PANEL, count, m * CPU_PANEL, 1, result);
         }
     }
 }
@@ -290,7 +276,7 @@ cpu_qconv_fits(const struct leat_window *w, int64_t inputs)
     int64_t gaps, pixels, lines, numbers;
 
     return !__builtin_mul_overflow(w->kernel[2] - 1, w->dilation[2], &gaps) &&
-           !__builtin_mul_overflow(w->stride[2], (int64_t)BLOCK - 1, &pixels) && !__builtin_add_overflow(pixels, gaps, &pixels) &&
+           !__builtin_mul_overflow(w->stride[2], (int64_t)CPU_QCONV_BLOCK - 1, &pixels) && !__builtin_add_overflow(pixels, gaps, &pixels) &&
            !__builtin_mul_overflow(w->kernel[0], w->kernel[1], &lines) &&
            !__builtin_mul_overflow(lines, cpu_qconv_depth(inputs), &numbers) &&
            !__builtin_mul_overflow(numbers, pixels + 1, &numbers) && numbers <= SCRATCH_MOST;
@@ -311,7 +297,7 @@ static void
 run_part(const struct cpu_qconv_work *work, const struct layout *l, const struct cpu_qconv_part *part, const uint8_t *source,
          int16_t *scratch, uint8_t *result)
 {
-    const int16_t *windows[BLOCK];
+    const int16_t *windows[CPU_QCONV_BLOCK];
 
     for (int64_t pixel = part->first_row, count; pixel < part->last_row; pixel += count) {
         count = lay_units(work->p, l, source, pixel, part->last_row, scratch, windows);
@@ -324,9 +310,14 @@ cpu_qconv_run(const struct cpu_qconv *p, const void *source, const int8_t *packe
               int16_t *scratch, void *result, uint32_t member, uint32_t members)
 {
     const struct layout l = layout_of(p);
-    const struct cpu_qconv_work work = {p, packed, units, bias};
+    const int8_t *wide = p->narrow ? cpu_qconv_wide_part(packed) : packed;
+    const struct cpu_qconv_work work = {p, wide != NULL ? wide : packed, units, bias};
     if (cpu_qconv_takes_winograd(p)) {
         cpu_qconv_run_winograd(&work, source, scratch, result, member, members);
+        return;
+    }
+    if (wide == NULL) {
+        cpu_qconv_run_narrow(&work, source, scratch, result, member, members);
         return;
     }
     struct cpu_qconv_part parts[CPU_QCONV_PARTS];

@@ -5,9 +5,10 @@
  * Role       Without VNNI what multiplies 8 bits caps sums of two products at 16 bits, and a file's weights have 8. Here both sides
  *            are widened to 16 bits, of which an instruction adds up two products in 32, twice as many as of floats. 3x3 windows next to
  *            each other are Winograd's, with four ninths of the products, and as exact.
+ *            Of products of u8 those are multiplied as 8 bits whose weights are known to leave sums of pairs below that cap.
  * Shapes     source u8 or s8[items][in][inputs], result u8 or s8[items][out][outputs], in and out of up to three axes; dense, no
  *            groups. A product of matrices is a convolution of images of one pixel.
- * Weights    s8, as cpu_qconv_pack() writes them, in panels of CPU_QCONV_PANEL outputs.
+ * Weights    s8, as cpu_qconv_pack() or cpu_qconv_pack_narrow() writes them, in panels of CPU_QCONV_PANEL outputs.
  * Scratch    For each member some lines of windows, or tiles, less the source's zero point: what is outside is 0.
  * Numerics   Sums of 32 bits, which the caller knows not to overflow. A result is a sum times units[output] plus bias[output],
  *            rounded, halves to the even number, plus the result's zero point, and saturates.
@@ -31,6 +32,7 @@ struct cpu_qconv {
     struct leat_window window;
     bool source_signed, result_signed;
     int32_t source_zero, result_zero;
+    bool narrow; /* weights are as cpu_qconv_pack_narrow() writes them */
 };
 
 /* How far apart neighbouring weights lie in each direction. */
@@ -41,6 +43,14 @@ struct cpu_qconv_strides {
 size_t cpu_qconv_packed_bytes(int64_t outputs, int64_t inputs, int64_t taps);
 void cpu_qconv_pack(const int8_t *weights, const struct cpu_qconv_strides *strides, int64_t outputs, int64_t inputs, int64_t taps,
                     int8_t *ret_packed);
+/*
+ * The same for a source of u8 and windows of one pixel, all in one line, whose inputs are a multiple of four: weights that may be
+ * multiplied as 8 bits are, others as 16. `packed` has 64-byte alignment; strides->tap is not looked at.
+ */
+bool cpu_qconv_takes_narrow(const struct cpu_qconv *p);
+size_t cpu_qconv_narrow_bytes(int64_t outputs, int64_t inputs);
+void cpu_qconv_pack_narrow(const int8_t *weights, const struct cpu_qconv_strides *strides, int64_t outputs, int64_t inputs,
+                           void *ret_packed);
 /* Whether the windows of some pixels side by side are few enough bytes, whatever a file says of them: else it is none of these. */
 bool cpu_qconv_fits(const struct leat_window *window, int64_t inputs);
 /* Of one member. */

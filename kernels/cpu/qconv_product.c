@@ -82,6 +82,18 @@ tiles(const int16_t *const *windows, int64_t count, const struct cpu_qconv_piece
 }
 
 CPU_KERNEL void
+cpu_qconv_unpack(const int8_t *packed, int64_t pairs, int16_t *ret_panel)
+{
+    for (int64_t k = 0; k < pairs; k++, packed += CPU_QCONV_PAIRS, ret_panel += CPU_QCONV_PAIRS) {
+#pragma GCC unroll 2
+        for (int v = 0; v < CPU_VECTORS; v++) {
+            const __m128i bytes = _mm_load_si128((const __m128i *)(const void *)(packed + v * CPU_QCONV_SHORTS));
+            _mm256_store_si256((__m256i *)(void *)(ret_panel + v * CPU_QCONV_SHORTS), _mm256_cvtepi8_epi16(bytes));
+        }
+    }
+}
+
+CPU_KERNEL void
 cpu_qconv_add_products(const int16_t *const *windows, int64_t count, const struct cpu_qconv_piece *pieces, int64_t piece_count,
                        const int16_t *panel, int32_t *sums, bool first, int64_t outputs)
 {

@@ -10,6 +10,7 @@
 enum {
     CPU_QCONV_SHORTS = 2 * CPU_LANES, /* numbers of 16 bits in a vector */
     CPU_QCONV_PAIRS = CPU_PANEL * 2,  /* weights of a pair of numbers of the source */
+    CPU_QCONV_BLOCK = 128,            /* windows that are multiplied at a time, at most */
 };
 
 _Static_assert(CPU_PANEL == CPU_QCONV_PANEL, "two vectors of sums");
@@ -52,6 +53,8 @@ cpu_qconv_panels(int64_t outputs)
     return (outputs + CPU_PANEL - 1) / CPU_PANEL;
 }
 
+/* Pairs of a panel, as they are multiplied. */
+void cpu_qconv_unpack(const int8_t *packed, int64_t pairs, int16_t *ret_panel);
 /* Pieces of `count` windows times a panel, of which there are `outputs` left; added to sums[count][CPU_PANEL], or the first. */
 void cpu_qconv_add_products(const int16_t *const *windows, int64_t count, const struct cpu_qconv_piece *pieces, int64_t piece_count,
                             const int16_t *panel, int32_t *sums, bool first, int64_t outputs);
@@ -64,5 +67,11 @@ bool cpu_qconv_takes_winograd(const struct cpu_qconv *p);
 size_t cpu_qconv_winograd_bytes(const struct cpu_qconv *p);
 void cpu_qconv_run_winograd(const struct cpu_qconv_work *work, const uint8_t *source, void *scratch, uint8_t *result, uint32_t member,
                             uint32_t members);
+
+/* Of weights that cpu_qconv_pack_narrow() has packed: those of cpu_qconv_pack(), where it has kept to them, else NULL. */
+const int8_t *cpu_qconv_wide_part(const void *packed);
+/* Of the others. */
+void cpu_qconv_run_narrow(const struct cpu_qconv_work *work, const uint8_t *source, int16_t *scratch, uint8_t *result, uint32_t member,
+                          uint32_t members);
 
 #endif /* LEAT_KERNELS_CPU_QCONV_STAGES_H */

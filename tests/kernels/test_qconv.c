@@ -2,7 +2,8 @@
 /*
  * Convolutions and products of 8-bit numbers about zero points with AVX2 beside sums of 64 bits: all ends of their ranges, of weights
  * too, odd numbers of inputs, gaps, lines longer than a block, outputs that are no whole panels, windows of several slices, and such as
- * are Winograd's, on one to nine members, of which each has its share where there are enough tiles. Scales are powers of two, so that floats are exact, and so that results lie half way between two steps.
+ * are Winograd's, products of 8 bits at the bounds of what 16 hold, on one to nine members, of which each has its share where there are
+ * enough tiles. Scales are powers of two, so that floats are exact, and so that results lie half way between two steps.
  */
 #include <math.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "base/align.h"
 #include "kernels/cpu/fours.h"
 #include "kernels/cpu/qconv.h"
+#include "kernels/cpu/qconv_stages.h"
 #include "tests/leat_test.h"
 
 enum { ROUNDS = LEAT_TEST_ROUNDS(1500), MEMBERS_MAX = 9, CANARY = 0xa5, Z = 0, Y = 1, X = 2 };
@@ -61,6 +63,18 @@ random_bytes(int64_t count)
     return bytes;
 }
 
+/* Some just below what pairs of 8 bits may be, some above it, or a few of those. */
+static void
+near_bounds(int8_t *weights, int64_t count)
+{
+    const int64_t far = random_of(64, 66), few = random_of(1, 200);
+
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t size = random_of(0, few) == 0 ? far : random_of(60, 64);
+        weights[i] = (int8_t)(random_of(0, 9) == 0 ? -size : size);
+    }
+}
+
 static int64_t
 volume_of(const int64_t *sizes)
 {
@@ -95,9 +109,10 @@ random_conv(void)
     random_axis(&c.window, Z, 1, 1);
     random_axis(&c.window, Y, 1, 1);
     random_axis(&c.window, X, 1, 1);
-    switch (random_of(0, 7)) {
+    switch (random_of(0, 8)) {
     case 0: /* a product */
-        c.inputs = random_of(1, 1400);
+    case 8:
+        c.inputs = coin() ? random_of(1, 1400) : 4 * random_of(1, 350);
         c.window = (struct leat_window){.rank = 1, .in = {1, 1, 1}, .out = {1, 1, 1}, .kernel = {1, 1, 1}, .stride = {1, 1, 1},
                                         .dilation = {1, 1, 1}};
         c.window.in[X] = c.window.out[X] = random_of(1, 300);
@@ -197,11 +212,14 @@ static void
 test_layer(const struct cpu_qconv *conv, bool extreme)
 {
     struct layer l = {.conv = *conv};
-    const struct cpu_qconv *c = &l.conv;
+    struct cpu_qconv *c = &l.conv;
     const int64_t taps = volume_of(c->window.kernel), inner = taps * c->inputs;
     const uint32_t members = (uint32_t)random_of(1, MEMBERS_MAX);
     const size_t panels = (size_t)leat_round_up((uint64_t)c->outputs, CPU_QCONV_PANEL);
-    const size_t packed_bytes = cpu_qconv_packed_bytes(c->outputs, c->inputs, taps), scratch_bytes = cpu_qconv_scratch_bytes(c);
+    c->narrow = cpu_qconv_takes_narrow(c) && random_of(0, 9) != 0;
+    const size_t packed_bytes = c->narrow ? cpu_qconv_narrow_bytes(c->outputs, c->inputs)
+                                          : cpu_qconv_packed_bytes(c->outputs, c->inputs, taps);
+    const size_t scratch_bytes = cpu_qconv_scratch_bytes(c);
     const size_t results = (size_t)(c->items * volume_of(c->window.out) * c->outputs);
 
     l.strides = coin() ? (struct cpu_qconv_strides){inner, taps, 1} : (struct cpu_qconv_strides){taps, taps * c->outputs, 1};
@@ -213,6 +231,9 @@ test_layer(const struct cpu_qconv *conv, bool extreme)
         memset(l.source, UINT8_MAX, (size_t)(c->items * volume_of(c->window.in) * c->inputs));
         memset(l.weights, INT8_MAX, (size_t)(c->outputs * inner));
     }
+    if (!extreme && c->narrow && coin()) {
+        near_bounds(l.weights, c->outputs * inner);
+    }
     const int about = -(int)log2(sqrt((double)inner) * 128);
     const bool far = random_of(0, 7) == 0; /* results that 32 bits do not hold */
     for (int64_t o = 0; o < c->outputs; o++) {
@@ -223,7 +244,11 @@ test_layer(const struct cpu_qconv *conv, bool extreme)
     int8_t *packed = allocate(packed_bytes);
     uint8_t *result = allocate(results);
     int16_t *scratch = allocate(scratch_bytes);
-    cpu_qconv_pack(l.weights, &l.strides, c->outputs, c->inputs, taps, packed);
+    if (c->narrow) {
+        cpu_qconv_pack_narrow(l.weights, &l.strides, c->outputs, c->inputs, packed);
+    } else {
+        cpu_qconv_pack(l.weights, &l.strides, c->outputs, c->inputs, taps, packed);
+    }
     expect_canary(packed, packed_bytes);
     for (uint32_t m = 0; m < members; m++) {
         memset(scratch, CANARY, scratch_bytes);
@@ -249,6 +274,37 @@ test_long(void)
                                    .window = {.rank = 2, .in = {1, 4, 4}, .out = {1, 4, 4}, .kernel = {1, 3, 3},
                                               .stride = {1, 1, 1}, .dilation = {1, 1, 1}, .pad_begin = {0, 1, 1}}};
     test_layer(&conv, true);
+}
+
+/* Of inputs in fours: as 8 bits where one four in four may be, and these are sixteen, or all. */
+static void
+expect_narrow(int64_t inputs, int64_t may, bool wanted)
+{
+    enum { OUTPUTS = 20 };
+    const struct cpu_qconv_strides strides = {inputs, 1, 0};
+    int8_t *weights = malloc((size_t)(OUTPUTS * inputs)), *packed = allocate(cpu_qconv_narrow_bytes(OUTPUTS, inputs));
+
+    EXPECT(weights != NULL);
+    for (int64_t i = 0; i < OUTPUTS * inputs; i++) {
+        weights[i] = i % inputs / 4 < may ? 64 : -65;
+    }
+    cpu_qconv_pack_narrow(weights, &strides, OUTPUTS, inputs, packed);
+    EXPECT((cpu_qconv_wide_part(packed) == NULL) == wanted);
+    free(packed);
+    free(weights);
+}
+
+static void
+test_narrow(void)
+{
+    expect_narrow(4, 1, true);
+    expect_narrow(4, 0, false);
+    expect_narrow(32, 8, true);
+    expect_narrow(32, 7, false);
+    expect_narrow(256, 16, true);
+    expect_narrow(256, 15, false);
+    expect_narrow(1024, 64, true);
+    expect_narrow(1024, 63, false);
 }
 
 /* Results that a member writes: the same on whatever was there. */
@@ -354,6 +410,7 @@ main(void)
     test_sizes();
     test_long();
     test_shares();
+    test_narrow();
     for (int round = 0; round < ROUNDS; round++) {
         const struct cpu_qconv conv = random_conv();
         test_layer(&conv, false);
