@@ -586,13 +586,193 @@ add_subgraph(struct mutator *m)
     return true;
 }
 
+/* ---- Functions, and constants of nodes ---------------------------------------------------------------- */
+
+static void
+append(ProtobufCMessage *message, const char *field, const void *element)
+{
+    insert(message, protobuf_c_message_descriptor_get_field_by_name(message->descriptor, field), element);
+}
+
+static char *
+new_name(struct mutator *m)
+{
+    char *name = take(16);
+    (void)snprintf(name, 16, "m%08x", (unsigned)leat_test_random(&m->random));
+    return name;
+}
+
+static void
+import_domain(Onnx__OperatorSetIdProto ***imports, size_t *count, const char *domain, int64_t version)
+{
+    Onnx__OperatorSetIdProto *set = take(sizeof(*set));
+    onnx__operator_set_id_proto__init(set);
+    set->domain = text_copy(domain);
+    set->has_version = 1;
+    set->version = version;
+    *imports = longer(*imports, *count * sizeof(**imports), (*count + 1) * sizeof(**imports));
+    (*imports)[(*count)++] = set;
+}
+
+/* The function is given some of its attributes by the node that calls it, or by default. */
+static void
+lift_attribute(struct mutator *m, Onnx__FunctionProto *function, Onnx__NodeProto *inner, Onnx__NodeProto *caller, size_t a)
+{
+    Onnx__AttributeProto *attribute = inner->attribute[a];
+    const ProtobufCMessage *copy = attribute->g == NULL && attribute->name != NULL ? clone(&attribute->base) : NULL;
+    if (copy == NULL || below(m, 2) == 0) {
+        return;
+    }
+    Onnx__AttributeProto *reference = take(sizeof(*reference));
+    onnx__attribute_proto__init(reference);
+    reference->name = attribute->name;
+    reference->has_type = attribute->has_type;
+    reference->type = attribute->type;
+    reference->ref_attr_name = attribute->name;
+    inner->attribute[a] = reference;
+    switch (below(m, 4)) {
+    case 0: /* by default alone */
+        append(&function->base, "attribute_proto", &copy);
+        break;
+    case 1: /* and by the caller, too */
+        append(&function->base, "attribute_proto", &copy);
+        append(&caller->base, "attribute", &copy);
+        break;
+    case 2:
+        append(&function->base, "attribute", &attribute->name);
+        append(&caller->base, "attribute", &copy);
+        break;
+    default: /* by nobody */
+        append(&function->base, "attribute", &attribute->name);
+        break;
+    }
+}
+
+/* A node becomes a call of a function that does what it did. */
+static bool
+make_function(struct mutator *m)
+{
+    Onnx__ModelProto *model = (Onnx__ModelProto *)(void *)m->messages[0];
+    Onnx__NodeProto *node = any_node(m), *inner = node != NULL ? (Onnx__NodeProto *)(void *)clone(&node->base) : NULL;
+    if (inner == NULL) {
+        return false;
+    }
+    Onnx__FunctionProto *function = take(sizeof(*function));
+    onnx__function_proto__init(function);
+    function->name = new_name(m);
+    function->domain = text_copy(below(m, 8) == 0 ? "" : "fuzz");
+    for (size_t i = 0; i < inner->n_input; i++) {
+        char *name = new_name(m);
+        append(&function->base, "input", &name);
+        inner->input[i] = name;
+    }
+    for (size_t o = 0; o < inner->n_output; o++) {
+        append(&function->base, "output", &inner->output[o]);
+    }
+    node->n_attribute = 0;
+    for (size_t a = 0; a < inner->n_attribute; a++) {
+        lift_attribute(m, function, inner, node, a);
+    }
+    append(&function->base, "node", &inner);
+    for (size_t i = 0; i < model->n_opset_import; i++) {
+        append(&function->base, "opset_import", &model->opset_import[i]);
+    }
+    node->op_type = function->name;
+    node->domain = function->domain;
+    append(&model->base, "functions", &function);
+    import_domain(&model->opset_import, &model->n_opset_import, function->domain, 1);
+    return true;
+}
+
+static bool
+call_function(struct mutator *m)
+{
+    Onnx__NodeProto *node = any_node(m);
+    const Onnx__FunctionProto *function = any_of(m, &onnx__function_proto__descriptor);
+    if (node == NULL || function == NULL || function->name == NULL) {
+        return false;
+    }
+    node->op_type = function->name;
+    node->domain = function->domain;
+    while (node->n_output < function->n_output && below(m, 4) != 0) {
+        char *name = new_name(m);
+        append(&node->base, "output", &name);
+    }
+    return true;
+}
+
+/* What an initialiser holds, or numbers, as a node has them. */
+static bool
+make_constant(struct mutator *m)
+{
+    static const char *const forms[] = {"value",     "sparse_value", "value_float",  "value_floats",
+                                        "value_int", "value_ints",   "value_string", "value_strings"};
+    static const int types[] = {
+        ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__SPARSE_TENSOR,
+        ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT,  ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOATS,
+        ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT,    ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS,
+        ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRINGS};
+    Onnx__GraphProto *graph = any_of(m, &onnx__graph_proto__descriptor);
+    const uint32_t form = below(m, LEAT_COUNT_OF(forms));
+    if (graph == NULL || graph->n_initializer == 0) {
+        return false;
+    }
+    const size_t at = below(m, graph->n_initializer);
+    Onnx__TensorProto *tensor = graph->initializer[at];
+    Onnx__AttributeProto *attribute = take(sizeof(*attribute));
+    onnx__attribute_proto__init(attribute);
+    attribute->name = text_copy(forms[form]);
+    attribute->has_type = attribute->has_i = attribute->has_f = 1;
+    attribute->type = (Onnx__AttributeProto__AttributeType)types[form];
+    attribute->t = form == 0 ? tensor : NULL;
+    const ProtobufCMessage *sparse = form == 1 ? any_of(m, &onnx__sparse_tensor_proto__descriptor) : NULL;
+    attribute->sparse_tensor = sparse != NULL ? (Onnx__SparseTensorProto *)(void *)clone(sparse) : NULL;
+    attribute->i = below(m, 2) == 0 ? (int64_t)below(m, 4) : other_number(m, 1);
+    attribute->f = (float)reals[below(m, LEAT_COUNT_OF(reals))];
+    for (uint32_t count = below(m, 5); count > 0; count--) {
+        const float f = (float)reals[below(m, LEAT_COUNT_OF(reals))];
+        const int64_t i = (int64_t)below(m, 4);
+        append(&attribute->base, "floats", &f);
+        append(&attribute->base, "ints", &i);
+    }
+    Onnx__NodeProto *node = take(sizeof(*node));
+    char *name = text_copy(tensor->name != NULL ? tensor->name : "");
+    onnx__node_proto__init(node);
+    node->op_type = text_copy("Constant");
+    append(&node->base, "output", &name);
+    append(&node->base, "attribute", &attribute);
+    append(&graph->base, "node", &node);
+    graph->initializer[at] = graph->initializer[--graph->n_initializer];
+    return true;
+}
+
+/* What else the node can compute, such as where maxima are. */
+static bool
+add_result(struct mutator *m)
+{
+    Onnx__NodeProto *node = any_node(m);
+    Onnx__GraphProto *graph = any_of(m, &onnx__graph_proto__descriptor);
+    if (node == NULL || graph == NULL) {
+        return false;
+    }
+    char *name = new_name(m);
+    append(&node->base, "output", &name);
+    if (below(m, 4) != 0) {
+        Onnx__ValueInfoProto *info = take(sizeof(*info));
+        onnx__value_info_proto__init(info);
+        info->name = name;
+        append(&graph->base, "output", &info);
+    }
+    return true;
+}
+
 static bool
 change(struct mutator *m)
 {
     static bool (*const ways[])(struct mutator *) = {
         change_anything, change_anything, change_anything, change_edge,   change_operator, add_attribute, change_tensor,
         change_tensor,   make_external,   change_dimension, change_opset, add_output,      add_node,      add_node,
-        add_subgraph,
+        add_subgraph,    make_function,   call_function, make_constant,   add_result,
     };
     return ways[below(m, LEAT_COUNT_OF(ways))](m);
 }

@@ -3,8 +3,8 @@
  * tests/fuzz/onnx_mutate.h - changes an ONNX file where bytes alone would only break it.
  *
  * Role     A model is unpacked, a few of its fields are changed (dims, types, attributes, edges, operator names, opset,
- *          sizes of initialisers, places of external data, subgraphs, or any field that protobuf describes), and packed
- *          again. What comes out parses, and is often still a model.
+ *          sizes of initialisers, places of external data, subgraphs, functions, forms of constants, or any field that
+ *          protobuf describes), and packed again. What comes out parses, and is often still a model.
  * Threads  One.
  */
 #ifndef LEAT_TESTS_FUZZ_ONNX_MUTATE_H
