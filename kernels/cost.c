@@ -144,18 +144,66 @@ einsum_products(const struct leat_graph *graph, const struct leat_node *node)
     return products;
 }
 
-/* Each result of a transform, real or imaginary, is a sum over the signal's elements, both parts of each. */
+/* ---- Transforms ------------------------------------------------------------------------------------- */
+
+enum { RADIX_MAX = 31 };
+
+/* Of one of so many points, in passes over radices. Returns what is left of `points` that no radix divides. */
 static uint64_t
-transform_products(const struct leat_graph *graph, const struct leat_node *node)
+count_passes(uint64_t points, uint64_t *flop)
+{
+    uint64_t rest = points;
+
+    for (; rest % 4 == 0; rest /= 4) { /* eight sums of complex numbers, three factors */
+        *flop = plus(*flop, times(points / 4, 8 * 2 + 3 * 6));
+    }
+    for (; rest % 2 == 0; rest /= 2) {
+        *flop = plus(*flop, times(points / 2, 2 * 2 + 6));
+    }
+    for (uint64_t radix = 3; radix <= RADIX_MAX; radix += 2) { /* what two that are as far from either end have in common, once */
+        const uint64_t half = radix / 2, sums = half * (4 + 2 + half * 8 + 4);
+        for (; rest % radix == 0; rest /= radix) {
+            *flop = plus(*flop, times(points / radix, sums + (radix - 1) * 6));
+        }
+    }
+    return rest;
+}
+
+/* Of complex points; a length with a larger prime factor is a convolution: a transform, its inverse, and products around them. */
+static uint64_t
+transform_flop(uint64_t points)
+{
+    uint64_t flop = 0, size = 1;
+
+    if (count_passes(points, &flop) == 1) {
+        return flop;
+    }
+    while (size < 2 * points - 1) {
+        size *= 2;
+    }
+    flop = 0;
+    (void)count_passes(size, &flop);
+    return plus(times(2, flop), times(6, plus(times(2, points), size)));
+}
+
+/* Of real signals of even length two numbers are one point, and each result is made of two. */
+static uint64_t
+transforms_flop(const struct leat_graph *graph, const struct leat_node *node)
 {
     const struct leat_value *x = leat_node_input(graph, node, 0), *y = leat_node_output(graph, node, 0);
-    const uint64_t parts = (uint64_t)x->dims[x->rank - 1];
+    const bool frames = node->op->kind == LEAT_OP_STFT;
+    const uint32_t axis = frames ? 2 : (uint32_t)leat_node_axis(node, 1, x->rank);
+    const struct leat_value *window = frames ? leat_node_input(graph, node, 2) : NULL;
+    double length = window != NULL ? (double)window->dims[0] : (double)x->dims[frames ? 1 : axis];
 
-    if (node->op->kind == LEAT_OP_STFT) { /* of real signals half of the bins may do */
-        const uint64_t bins = (uint64_t)y->dims[2];
-        return times(times(elements(y), leat_node_int(node, "onesided", 1) != 0 ? times(2, bins) : bins), parts);
+    (void)leat_value_scalar(leat_node_input(graph, node, frames ? 3 : 1), &length);
+    if (elements(y) == 0 || length < 1) {
+        return 0;
     }
-    return times(times(elements(y), (uint64_t)x->dims[leat_node_axis(node, 1, x->rank)]), parts);
+    const uint64_t points = (uint64_t)length, bins = (uint64_t)y->dims[axis], count = elements(y) / 2 / bins;
+    const bool halved = x->dims[x->rank - 1] == 1 && points % 2 == 0;
+    const uint64_t each = halved ? plus(transform_flop(points / 2), times(14, points / 2 + 1)) : transform_flop(points);
+    return times(count, window != NULL ? plus(each, times((uint64_t)x->dims[x->rank - 1], points)) : each);
 }
 
 static uint64_t
@@ -175,9 +223,6 @@ multiply_adds(const struct leat_graph *graph, const struct leat_node *node)
         return times(elements(x), volume(w, 1));
     case LEAT_OP_DET: /* of matrices [n][n] */
         return times(elements(x), (uint64_t)x->dims[x->rank - 1]);
-    case LEAT_OP_DFT:
-    case LEAT_OP_STFT:
-        return transform_products(graph, node);
     case LEAT_OP_EINSUM:
         return einsum_products(graph, node);
     case LEAT_OP_GEMM:
@@ -268,7 +313,9 @@ leat_node_cost(const struct leat_graph *graph, const struct leat_node *node)
     const uint64_t results = elements(leat_node_output(graph, node, 0));
     struct leat_cost cost = {0};
 
-    if (class == PRODUCT) {
+    if (node->op->kind == LEAT_OP_DFT || node->op->kind == LEAT_OP_STFT) {
+        cost.product_flop = transforms_flop(graph, node);
+    } else if (class == PRODUCT) {
         cost.product_flop = times(2, multiply_adds(graph, node));
     } else if (class == READS) {
         cost.other_flop = elements(leat_node_input(graph, node, 0));
@@ -337,8 +384,8 @@ graph_in(const struct leat_graph *graph, const struct leat_node *node, uint32_t 
 }
 
 /*
- * Products that are plain loops; of Einsums those that are left by the passes. Transforms count as such, since a backend or a processor may
- * have no other.
+ * Products that are plain loops; of Einsums those that are left by the passes. Transforms count as such, since a backend or a
+ * processor may have no other, nor has any for doubles.
  */
 static bool
 multiplies_slowly(enum leat_op_kind kind)

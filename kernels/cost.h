@@ -2,9 +2,10 @@
 /*
  * kernels/cost.h - what a node of a specialised graph computes and moves, from its shapes alone.
  *
- * Units    FLOP: two per multiply-add of convolutions, matrix products, Einsums, transforms, determinants and recurrences; else
- *          one for each element that is computed, read by a reduction or under a window, and for each box that another may
- *          suppress; none where elements are only moved.
+ * Units    FLOP: two per multiply-add of convolutions, matrix products, Einsums, determinants and recurrences; what the passes of
+ *          transforms take, which kernels/cpu/fourier.h and the reference functions have alike; else one for each element that is
+ *          computed, read by a reduction or under a window, and for each box that another may suppress; none where elements are
+ *          only moved.
  *          Bytes: of all operands and results, once; of tables only what is read; none where a result is its operand in
  *          another shape.
  */
@@ -14,7 +15,7 @@
 #include "kernels/graph.h"
 
 struct leat_cost {
-    uint64_t product_flop; /* of multiply-adds */
+    uint64_t product_flop; /* of multiply-adds and transforms */
     uint64_t other_flop;
     uint64_t bytes;
 };

@@ -20,7 +20,7 @@
 
 #define CPU_RADIX_MAX      31u
 #define CPU_PASSES_MAX     32u
-#define CPU_FOURIER_MAX    (1u << 22) /* elements: tables of more take seconds to make */
+#define CPU_FOURIER_MAX    (1u << 22) /* elements: tables of more take seconds to make; longer ones are the reference's */
 #define CPU_FOURIER_ASIDE  16u        /* floats before and behind a plane that vectors may touch */
 
 /* Behind it lie tables, whose places count from its beginning in floats; pairs are real and imaginary parts. */

@@ -23,9 +23,11 @@ size_t leat_reference_workspace_bytes(const struct leat_graph *graph, const stru
 size_t leat_workspace_attention(const struct leat_graph *graph, const struct leat_node *node);
 size_t leat_workspace_control(const struct leat_graph *graph, const struct leat_node *node);
 size_t leat_workspace_det(const struct leat_graph *graph, const struct leat_node *node);
+size_t leat_workspace_dft(const struct leat_graph *graph, const struct leat_node *node);
 size_t leat_workspace_resize(const struct leat_graph *graph, const struct leat_node *node);
 size_t leat_workspace_non_max_suppression(const struct leat_graph *graph, const struct leat_node *node);
 size_t leat_workspace_recurrent(const struct leat_graph *graph, const struct leat_node *node);
+size_t leat_workspace_stft(const struct leat_graph *graph, const struct leat_node *node);
 size_t leat_workspace_unique(const struct leat_graph *graph, const struct leat_node *node);
 
 /* What leat_reference_run() needs for a specialised graph: its pointer table and all computed values. */

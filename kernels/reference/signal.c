@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Spectra by their definitions: one sum per output element. */
+/* Spectra, in double precision: windows, transforms and mel weights. */
 #include <math.h>
 #include <string.h>
 
@@ -37,57 +37,251 @@ LEAT_REFERENCE_FUNCTION(blackman_window)
     return fill_window(eval, 0.42, 0.5, 0.08);
 }
 
-/* One bin of a transform of `length` elements, of which `given` are there, `stride` apart. */
+/* ---- Transforms ----------------------------------------------------------------------------------------- */
+
+/* In double precision. Complex numbers are pairs. */
 struct transform {
     uint32_t dtype;
     const void *in, *window; /* window may be NULL */
-    size_t first, stride, parts, given, length;
+    void *out;
+    size_t parts, given, length, bins; /* of `length` elements the first `given` are there */
+    size_t step, result_step;          /* from one element to the next, in numbers */
     bool inverse;
+    size_t size; /* of what is split: the length, or the power of two that a convolution has */
+    double *turns, *signal, *spectrum, *chirp, *filter; /* [size] each, these two of a convolution alone: [length], [size] */
 };
 
-static void
-transform_bin(const struct transform *t, size_t bin, double ret[2])
+/* Prime factors beyond are not split by, nor is a length that has one: it is a convolution. */
+enum { PRIME_MAX = 31 };
+
+static size_t
+smallest_factor(size_t n)
 {
-    ret[0] = ret[1] = 0;
+    size_t factor = 2;
+    while (factor <= PRIME_MAX && n % factor != 0) {
+        factor++;
+    }
+    return factor;
+}
+
+/* The length, or, of a convolution, which *ret_convolves says, a power of two. */
+static size_t
+size_of(size_t length, bool *ret_convolves)
+{
+    size_t rest = length, size = 1;
+
+    while (rest > 1 && smallest_factor(rest) <= PRIME_MAX) {
+        rest /= smallest_factor(rest);
+    }
+    *ret_convolves = rest > 1;
+    while (size < 2 * length - 1) {
+        size *= 2;
+    }
+    return rest > 1 ? size : length;
+}
+
+static size_t
+workspace_of(size_t length)
+{
+    bool convolves;
+    const size_t size = length > 0 ? size_of(length, &convolves) : 0;
+    return (length > 0 ? 3 * size + (convolves ? length + size : 0) : 0) * 2 * sizeof(double);
+}
+
+/* e^(-2 pi i turns / of) */
+static void
+set_turn(double *to, size_t turns, size_t of)
+{
+    const double angle = -2 * M_PI * ((double)turns / (double)of);
+    to[0] = cos(angle);
+    to[1] = sin(angle);
+}
+
+static void
+multiply(const double *a, const double *b, double *ret)
+{
+    const double re = a[0] * b[0] - a[1] * b[1], im = a[0] * b[1] + a[1] * b[0];
+    ret[0] = re;
+    ret[1] = im;
+}
+
+/* y[n] becomes the transform of every step-th number of x, those of each `radix` apart first: Cooley and Tukey's (1965). */
+static void
+split(const struct transform *t, const double *x, size_t step, double *y)
+{
+    const size_t n = t->size / step, radix = n > 1 ? smallest_factor(n) : 1, part = n / radix;
+    double a[PRIME_MAX][2], term[2];
+
+    if (n == 1) {
+        memcpy(y, x, 2 * sizeof(*y));
+        return;
+    }
+    for (size_t r = 0; r < radix; r++) {
+        split(t, x + 2 * r * step, step * radix, y + 2 * r * part);
+    }
+    for (size_t k = 0; k < part; k++) {
+        for (size_t r = 0; r < radix; r++) {
+            memcpy(a[r], &y[2 * (r * part + k)], sizeof(a[r]));
+        }
+        for (size_t j = 0; j < radix; j++) {
+            const size_t each = (j * part + k) * step;
+            double sum[2] = {a[0][0], a[0][1]};
+            size_t turn = 0;
+            for (size_t r = 1; r < radix; r++) {
+                turn += turn + each < t->size ? each : each - t->size;
+                multiply(a[r], &t->turns[2 * turn], term);
+                sum[0] += term[0];
+                sum[1] += term[1];
+            }
+            memcpy(&y[2 * (j * part + k)], sum, sizeof(sum));
+        }
+    }
+}
+
+/* Bluestein's, as kernels/cpu/fourier.h has it: e^(-pi i n^2 / length), and the transform of its conjugate to both sides. */
+static void
+begin_convolution(struct transform *t)
+{
+    for (size_t n = 0; n < t->length; n++) {
+        set_turn(&t->chirp[2 * n], n * n % (2 * t->length), 2 * t->length);
+    }
+    memset(t->signal, 0, 2 * t->size * sizeof(double));
+    for (size_t n = 0; n < t->length; n++) {
+        const size_t mirrored = (t->size - n) % t->size;
+        t->signal[2 * n] = t->signal[2 * mirrored] = t->chirp[2 * n];
+        t->signal[2 * n + 1] = t->signal[2 * mirrored + 1] = -t->chirp[2 * n + 1];
+    }
+    split(t, t->signal, 1, t->filter);
+}
+
+static void
+begin_transforms(const struct leat_eval *eval, struct transform *t)
+{
+    bool convolves;
+
+    t->size = size_of(t->length, &convolves);
+    t->turns = eval->workspace;
+    t->signal = t->turns + 2 * t->size;
+    t->spectrum = t->signal + 2 * t->size;
+    t->chirp = convolves ? t->spectrum + 2 * t->size : NULL;
+    t->filter = convolves ? t->chirp + 2 * t->length : NULL;
+    for (size_t k = 0; k < t->size; k++) {
+        set_turn(&t->turns[2 * k], k, t->size);
+    }
+    if (convolves) {
+        begin_convolution(t);
+    }
+}
+
+/* Elements of the signal from `first` on; an inverse is the transform of the conjugate, and conjugate again. */
+static void
+read_signal(const struct transform *t, size_t first)
+{
+    memset(t->signal, 0, 2 * t->size * sizeof(double));
     for (size_t i = 0; i < t->given; i++) {
-        const size_t at = t->first + i * t->stride;
         const double weight = t->window != NULL ? leat_element_real(t->dtype, t->window, i) : 1;
-        const double re = weight * leat_element_real(t->dtype, t->in, at);
-        const double im = t->parts == 2 ? weight * leat_element_real(t->dtype, t->in, at + 1) : 0;
-        /* Whole turns are left out before they cost digits. */
-        const double turn = (double)(i * bin % t->length) / (double)t->length;
-        const double angle = (t->inverse ? 2 : -2) * M_PI * turn;
-        ret[0] += re * cos(angle) - im * sin(angle);
-        ret[1] += re * sin(angle) + im * cos(angle);
+        const double im = t->parts == 2 ? weight * leat_element_real(t->dtype, t->in, first + i * t->step + 1) : 0;
+        t->signal[2 * i] = weight * leat_element_real(t->dtype, t->in, first + i * t->step);
+        t->signal[2 * i + 1] = t->inverse ? -im : im;
     }
-    if (t->inverse) {
-        ret[0] /= (double)t->length;
-        ret[1] /= (double)t->length;
+}
+
+/* Numbers by those of `by`, parts of the results exchanged: the transform of such is the inverse, exchanged. */
+static void
+multiply_exchanged(double *numbers, const double *by, size_t count, double scale)
+{
+    for (size_t i = 0; i < count; i++) {
+        double product[2];
+        multiply(&numbers[2 * i], &by[2 * i], product);
+        numbers[2 * i] = product[1] * scale;
+        numbers[2 * i + 1] = product[0] * scale;
     }
+}
+
+static void
+run_transform(const struct transform *t, size_t first, size_t result)
+{
+    const double scale = t->inverse ? 1 / (double)t->length : 1;
+
+    read_signal(t, first);
+    for (size_t n = 0; n < t->length && t->chirp != NULL; n++) {
+        multiply(&t->signal[2 * n], &t->chirp[2 * n], &t->signal[2 * n]);
+    }
+    split(t, t->signal, 1, t->spectrum);
+    if (t->chirp != NULL) {
+        multiply_exchanged(t->spectrum, t->filter, t->size, 1 / (double)t->size);
+        split(t, t->spectrum, 1, t->signal);
+    }
+    for (size_t k = 0; k < t->bins; k++) {
+        double bin[2] = {t->spectrum[2 * k], t->spectrum[2 * k + 1]};
+        if (t->chirp != NULL) {
+            multiply((const double[]){t->signal[2 * k + 1], t->signal[2 * k]}, &t->chirp[2 * k], bin);
+        }
+        leat_element_set_real(t->dtype, t->out, result + k * t->result_step, bin[0] * scale);
+        leat_element_set_real(t->dtype, t->out, result + k * t->result_step + 1, t->inverse ? -bin[1] * scale : bin[1] * scale);
+    }
+}
+
+/* What input `input` says, or `otherwise` where there is none; inference has seen to it that it is known. */
+static size_t
+length_of(const struct leat_graph *graph, const struct leat_node *node, uint32_t input, int64_t otherwise)
+{
+    const struct leat_value *value = leat_node_input(graph, node, input);
+    double length = (double)otherwise;
+
+    return (value == NULL || leat_value_scalar(value, &length)) && length >= 1 ? (size_t)length : 0;
+}
+
+static size_t
+dft_length(const struct leat_graph *graph, const struct leat_node *node)
+{
+    const struct leat_value *x = leat_node_input(graph, node, 0);
+    return length_of(graph, node, 1, x->dims[leat_node_axis(node, 1, x->rank)]);
+}
+
+static size_t
+stft_length(const struct leat_graph *graph, const struct leat_node *node)
+{
+    const struct leat_value *window = leat_node_input(graph, node, 2);
+    return length_of(graph, node, 3, window != NULL ? window->dims[0] : 0);
+}
+
+size_t
+leat_workspace_dft(const struct leat_graph *graph, const struct leat_node *node)
+{
+    return workspace_of(dft_length(graph, node));
+}
+
+size_t
+leat_workspace_stft(const struct leat_graph *graph, const struct leat_node *node)
+{
+    return workspace_of(stft_length(graph, node));
 }
 
 LEAT_REFERENCE_FUNCTION(dft)
 {
     const struct leat_value *x = leat_eval_input(eval, 0), *output = leat_eval_output(eval, 0);
     const uint32_t axis = (uint32_t)leat_node_axis(eval->node, 1, x->rank);
-    const size_t parts = (size_t)x->dims[x->rank - 1], bins = (size_t)output->dims[axis];
-    const size_t inner = leat_extent(x, axis + 1, x->rank - 1), size = (size_t)x->dims[axis];
-    const size_t length = (size_t)leat_eval_scalar(eval, 1, x->dims[axis]);
-    const size_t count = leat_value_elements(output) / 2;
+    const size_t parts = (size_t)x->dims[x->rank - 1], size = (size_t)x->dims[axis];
+    const size_t inner = leat_extent(x, axis + 1, x->rank - 1), outer = leat_extent(x, 0, axis);
     struct transform t = {.dtype = x->dtype,
                           .in = leat_eval_in(eval, 0),
-                          .stride = inner * parts,
+                          .out = leat_eval_out(eval, 0),
                           .parts = parts,
-                          .given = size < length ? size : length,
-                          .length = length,
+                          .length = dft_length(eval->graph, eval->node),
+                          .bins = (size_t)output->dims[axis],
+                          .step = inner * parts,
+                          .result_step = inner * 2,
                           .inverse = leat_node_int(eval->node, "inverse", 0) != 0};
-    double bin[2];
 
-    for (size_t i = 0; i < count; i++) {
-        t.first = (i / inner / bins * size * inner + i % inner) * parts;
-        transform_bin(&t, i / inner % bins, bin);
-        leat_element_set_real(x->dtype, leat_eval_out(eval, 0), 2 * i, bin[0]);
-        leat_element_set_real(x->dtype, leat_eval_out(eval, 0), 2 * i + 1, bin[1]);
+    if (leat_value_elements(output) == 0) {
+        return LEAT_OK;
+    }
+    t.given = size < t.length ? size : t.length;
+    begin_transforms(eval, &t);
+    for (size_t i = 0; i < outer * inner; i++) {
+        const size_t o = i / inner, within = i % inner;
+        run_transform(&t, (o * size * inner + within) * parts, (o * t.bins * inner + within) * 2);
     }
     return LEAT_OK;
 }
@@ -95,27 +289,25 @@ LEAT_REFERENCE_FUNCTION(dft)
 LEAT_REFERENCE_FUNCTION(stft)
 {
     const struct leat_value *x = leat_eval_input(eval, 0), *output = leat_eval_output(eval, 0);
-    const struct leat_value *window = leat_eval_input(eval, 2);
-    const size_t parts = (size_t)x->dims[2], bins = (size_t)output->dims[2],
-                 frames = (size_t)output->dims[1];
-    const size_t step = (size_t)leat_eval_scalar(eval, 1, 1);
-    const size_t length = (size_t)leat_eval_scalar(eval, 3, window != NULL ? window->dims[0] : 1);
-    const size_t count = leat_value_elements(output) / 2;
+    const size_t parts = (size_t)x->dims[2], frames = (size_t)output->dims[1];
+    const size_t step = (size_t)leat_eval_scalar(eval, 1, 1), length = stft_length(eval->graph, eval->node);
     struct transform t = {.dtype = x->dtype,
                           .in = leat_eval_in(eval, 0),
-                          .window = window != NULL ? leat_eval_in(eval, 2) : NULL,
-                          .stride = parts,
+                          .window = leat_eval_input(eval, 2) != NULL ? leat_eval_in(eval, 2) : NULL,
+                          .out = leat_eval_out(eval, 0),
                           .parts = parts,
                           .given = length,
-                          .length = length};
-    double bin[2];
+                          .length = length,
+                          .bins = (size_t)output->dims[2],
+                          .step = parts,
+                          .result_step = 2};
 
-    for (size_t i = 0; i < count; i++) {
-        const size_t frame = i / bins % frames, batch = i / bins / frames;
-        t.first = (batch * (size_t)x->dims[1] + frame * step) * parts;
-        transform_bin(&t, i % bins, bin);
-        leat_element_set_real(x->dtype, leat_eval_out(eval, 0), 2 * i, bin[0]);
-        leat_element_set_real(x->dtype, leat_eval_out(eval, 0), 2 * i + 1, bin[1]);
+    if (leat_value_elements(output) == 0) {
+        return LEAT_OK;
+    }
+    begin_transforms(eval, &t);
+    for (size_t i = 0; i < (size_t)output->dims[0] * frames; i++) {
+        run_transform(&t, (i / frames * (size_t)x->dims[1] + i % frames * step) * parts, i * t.bins * 2);
     }
     return LEAT_OK;
 }

@@ -1239,7 +1239,7 @@ test_frames(struct leat_team *team)
 
 /* Five transforms, one behind the other or side by side, in the cpu backend. */
 static void
-transform_five(int64_t length, int64_t parts, bool beside, const float *x, float *y)
+transform_five(struct leat_team *team, int64_t length, int64_t parts, bool beside, const float *x, float *y)
 {
     struct builder b;
     struct loaded loaded;
@@ -1249,7 +1249,7 @@ transform_five(int64_t length, int64_t parts, bool beside, const float *x, float
     (void)builder_int(&b, builder_node(&b, "DFT", "x", "y"), "axis", beside ? 1 : 2);
     builder_output(&b, "y");
     struct leat_graph *graph = import_graph(&b);
-    load(&leat_backend_cpu, graph, &loaded);
+    load_for_team(&leat_backend_cpu, graph, team, &loaded);
     EXPECT(run(&loaded, (const void *const[]){x}, (void *const[]){y}) == LEAT_OK);
     unload(&loaded);
     leat_graph_destroy(graph);
@@ -1258,14 +1258,14 @@ transform_five(int64_t length, int64_t parts, bool beside, const float *x, float
 
 /* What one transform is of has no part in what others are: of the second no real part is a number, of the others the bits are as they were. */
 static void
-test_transforms_apart(int64_t length, int64_t parts, bool beside)
+test_transforms_apart(struct leat_team *team, int64_t length, int64_t parts, bool beside)
 {
     const size_t count = (size_t)(5 * length * parts), results = (size_t)(5 * length * 2);
     float *x = numbers(count, false), *before = numbers(results, false), *after = numbers(results, false);
 
-    transform_five(length, parts, beside, x, before);
+    transform_five(team, length, parts, beside, x, before);
     x[beside ? parts : length * parts] = NAN;
-    transform_five(length, parts, beside, x, after);
+    transform_five(team, length, parts, beside, x, after);
     for (size_t i = 0; i < results; i++) {
         const bool second = (beside ? i / 2 % 5 : i / 2 / (size_t)length) == 1;
         EXPECT(second ? i % 2 != 0 || isnan(after[i]) : memcmp(&before[i], &after[i], sizeof(*before)) == 0);
@@ -1275,33 +1275,49 @@ test_transforms_apart(int64_t length, int64_t parts, bool beside)
     free(after);
 }
 
-/* So long that only some elements may be other than 0: their sums in double precision. */
+/* What transforms `length` elements by one backend, on a team or with NULL alone. */
 static void
-test_long_transform(int64_t length, int64_t parts)
+transform_long(const struct leat_backend *backend, struct leat_team *team, int64_t length, int64_t parts, const float *x, float *y)
+{
+    struct builder b;
+    struct loaded loaded;
+
+    builder_init(&b, 17);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(1, length, parts));
+    (void)builder_node(&b, "DFT", "x", "y");
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    load_for_team(backend, graph, team, &loaded);
+    EXPECT(run(&loaded, (const void *const[]){x}, (void *const[]){y}) == LEAT_OK);
+    unload(&loaded);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
+/* So long that only some elements may be other than 0: their sums in double precision, of both backends. */
+static void
+test_long_transform(struct leat_team *const teams[], size_t team_count, int64_t length, int64_t parts)
 {
     enum { SOME = 8 };
     float *x = calloc((size_t)(length * parts), sizeof(*x)), *y = numbers((size_t)(length * 2), false);
+    float *plain = numbers((size_t)(length * 2), false), *shared = numbers((size_t)(length * 2), false);
     int64_t places[SOME];
-    struct builder b;
-    struct loaded loaded;
 
     EXPECT(x != NULL);
     for (size_t i = 0; i < SOME; i++) {
         places[i] = between(0, length * parts - 1);
         x[places[i]] = (float)between(-1000, 1000) / 1000.0f;
     }
-    builder_init(&b, 17);
-    (void)builder_input(&b, "x", ONNX_F32, DIMS(1, length, parts));
-    (void)builder_node(&b, "DFT", "x", "y");
-    builder_output(&b, "y");
-    struct leat_graph *graph = import_graph(&b);
-    load(&leat_backend_cpu, graph, &loaded);
-    EXPECT(run(&loaded, (const void *const[]){x}, (void *const[]){y}) == LEAT_OK);
-    unload(&loaded);
+    transform_long(&leat_backend_reference, NULL, length, parts, x, plain);
+    transform_long(&leat_backend_cpu, NULL, length, parts, x, y);
+    for (size_t t = 0; t < team_count; t++) {
+        transform_long(&leat_backend_cpu, teams[t], length, parts, x, shared);
+        EXPECT(memcmp(shared, y, (size_t)(length * 2) * sizeof(*y)) == 0);
+    }
     for (int64_t k = 0; k < length; k++) {
         double re = 0, im = 0;
         for (size_t i = 0; i < SOME; i++) {
-            const double value = places[i] >= 0 ? (double)x[places[i]] : 0;
+            const double value = (double)x[places[i]];
             const int64_t n = places[i] / parts;
             const double angle = -2 * M_PI * (double)(n * k % length) / (double)length;
             bool again = false;
@@ -1313,11 +1329,12 @@ test_long_transform(int64_t length, int64_t parts)
             im += again ? 0 : value * (imaginary ? cos(angle) : sin(angle));
         }
         EXPECT(fabs((double)y[2 * k] - re) < 5e-6 && fabs((double)y[2 * k + 1] - im) < 5e-6);
+        EXPECT(fabs((double)plain[2 * k] - re) < 1e-6 && fabs((double)plain[2 * k + 1] - im) < 1e-6); /* floats of up to 8 */
     }
     free(x);
     free(y);
-    leat_graph_destroy(graph);
-    builder_fini(&b);
+    free(plain);
+    free(shared);
 }
 
 static void
@@ -1326,7 +1343,10 @@ test_transforms(struct leat_team *team)
     static const int64_t longer[] = {512, 1000, 1021, 1024, 1250, 1536};
     static const int64_t longest[] = {1 << 16, 65537, 3 * 5 * 7 * 11 * 13, 2 * 50021, 1 << 17};
     static const int64_t apart[] = {8, 15, 37, 64, 100, 128, 256, 400, 1021};
+    struct leat_team *three;
 
+    EXPECT(leat_team_create(&(struct leat_team_options){.size = 3, .spin_ns = 1}, &three) == LEAT_OK);
+    struct leat_team *const teams[] = {team, three};
     for (int64_t length = 1; length <= 300; length++) {
         test_transform(team, length);
     }
@@ -1334,14 +1354,17 @@ test_transforms(struct leat_team *team)
         test_transform(team, longer[i]);
     }
     for (size_t i = 0; i < LEAT_COUNT_OF(longest); i++) {
-        test_long_transform(longest[i], 1);
-        test_long_transform(longest[i], 2);
+        test_long_transform(teams, LEAT_COUNT_OF(teams), longest[i], 1);
+        test_long_transform(teams, LEAT_COUNT_OF(teams), longest[i], 2);
     }
     for (size_t i = 0; i < LEAT_COUNT_OF(apart); i++) {
         for (int form = 0; form < 4; form++) {
-            test_transforms_apart(apart[i], 1 + form % 2, form > 1);
+            test_transforms_apart(NULL, apart[i], 1 + form % 2, form > 1);
+            test_transforms_apart(team, apart[i], 1 + form % 2, form > 1);
+            test_transforms_apart(three, apart[i], 1 + form % 2, form > 1);
         }
     }
+    leat_team_destroy(three);
 }
 
 int
