@@ -405,6 +405,7 @@ add_body(struct importer *importer, const Onnx__NodeProto *node, const struct ca
             const struct entry *entry = leat_onnx_find(importer, leat_onnx_text(function->output[o]));
             body->outputs[o]->value = entry->value;
             body->outputs[o]->foreign_type = entry->foreign_type;
+            body->outputs[o]->tensors = entry->tensors;
         }
     }
     return status;

@@ -623,6 +623,9 @@ leat_onnx_resolve(struct importer *importer, const char *name, uint32_t *ret)
         return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "'%.64s' is a constant of the ONNX type %s, which is not supported", name,
                          leat_onnx_type_text(entry->foreign_type, type));
     }
+    if (entry != NULL && entry->tensors != NULL) {
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "'%.64s' is a sequence, which operators of sequences alone can read", name);
+    }
     if (entry != NULL) {
         *ret = entry->value;
         return entry->value != LEAT_VALUE_NONE || entry->left_out
@@ -699,6 +702,22 @@ resolve_names(struct importer *importer, const Onnx__NodeProto *proto)
     return LEAT_OK;
 }
 
+enum leat_status
+leat_onnx_fold(struct importer *importer)
+{
+    enum leat_status status = LEAT_OK;
+    bool changed;
+
+    if (importer->folding.count == 0) {
+        status = leat_folding_init(&importer->folding, LEAT_GRAPH_VALUES_MAX);
+    }
+    if (status == LEAT_OK) {
+        status = leat_graph_fold_from(importer->graph, importer->folded, &importer->folding, &changed);
+        importer->folded = importer->graph->node_count;
+    }
+    return status;
+}
+
 /*
  * A rank can depend on numbers that the file computes from constants. They are computed only where a shape
  * cannot be inferred otherwise, and every node once. In front of graphs inside a node they always are: the branch that never
@@ -709,24 +728,14 @@ infer_last(struct importer *importer)
 {
     struct leat_graph *graph = importer->graph;
     struct leat_node *node = &graph->nodes[graph->node_count - 1];
-    enum leat_status status = LEAT_OK;
-    bool changed;
 
     if (!leat_node_has_graphs(node)) {
-        status = leat_graph_infer_node(graph, node);
+        const enum leat_status status = leat_graph_infer_node(graph, node);
         if (status != LEAT_ERR_UNSUPPORTED) {
             return status;
         }
-        status = LEAT_OK;
     }
-    if (importer->folding.count == 0) {
-        status = leat_folding_init(&importer->folding, LEAT_GRAPH_VALUES_MAX);
-    }
-    if (status == LEAT_OK) {
-        status = leat_graph_fold_from(graph, importer->folded, &importer->folding, &changed);
-        importer->folded = graph->node_count;
-    }
-    return status;
+    return leat_onnx_fold(importer);
 }
 
 /* What the node's graphs capture stands behind its own inputs. */
@@ -758,11 +767,42 @@ append_captures(struct importer *importer, const struct leat_attribute *attribut
     return LEAT_OK;
 }
 
+/* An inner graph is inferred with the node that it is part of. */
+static enum leat_status
+put_node(struct importer *importer, const struct leat_op *op, const char *name, const uint32_t *inputs, uint32_t input_count,
+         const uint32_t *outputs, uint32_t output_count, const struct leat_attribute *attributes, uint32_t attribute_count)
+{
+    struct leat_graph *graph = importer->graph;
+
+    enum leat_status status =
+        leat_graph_add_node(graph, op, name, inputs, input_count, outputs, output_count, attributes, attribute_count);
+    if (status != LEAT_OK || importer->parent != NULL) {
+        return status;
+    }
+    leat_graph_absorb(&graph->nodes[graph->node_count - 1], graph);
+    status = infer_last(importer);
+    if (status == LEAT_OK && importer->halves != NULL) {
+        leat_onnx_note_widened(importer, op, inputs, input_count, outputs, output_count);
+    }
+    return status;
+}
+
+enum leat_status
+leat_onnx_put_node(struct importer *importer, const struct leat_op *op, const char *name, uint32_t *inputs, uint32_t input_count,
+                   const uint32_t *outputs, uint32_t output_count, const struct leat_attribute *attributes,
+                   uint32_t attribute_count)
+{
+    const enum leat_status status =
+        importer->parent == NULL ? leat_onnx_widen_inputs(importer, op, inputs, input_count) : LEAT_OK;
+    return status == LEAT_OK ? put_node(importer, op, name, inputs, input_count, outputs, output_count, attributes,
+                                        attribute_count)
+                             : leat_err_prefix(status, "node '%.64s' (operator %s)", name, op->name);
+}
+
 static enum leat_status
 add_ordinary(struct importer *importer, const Onnx__NodeProto *proto, const struct leat_op *op,
              const char *name)
 {
-    struct leat_graph *graph = importer->graph;
     struct leat_attribute *attributes = NULL;
     uint32_t *inputs = importer->lists;
     uint32_t input_count = (uint32_t)proto->n_input, attribute_count = 0;
@@ -774,23 +814,51 @@ add_ordinary(struct importer *importer, const Onnx__NodeProto *proto, const stru
     if (status == LEAT_OK) {
         status = append_captures(importer, attributes, attribute_count, &inputs, &input_count);
     }
-    if (status == LEAT_OK && importer->parent == NULL && inputs == importer->lists) { /* without graphs inside */
-        status = leat_onnx_widen_inputs(importer, op, inputs, input_count);
-    }
     if (status != LEAT_OK) {
         return leat_err_prefix(status, "node '%.64s' (operator %s)", name, op->name);
     }
-    status = leat_graph_add_node(graph, op, name, inputs, input_count, importer->lists + proto->n_input,
-                                 (uint32_t)proto->n_output, attributes, attribute_count);
-    if (status != LEAT_OK || importer->parent != NULL) {
-        return status; /* an inner graph is inferred with the node that it is part of */
+    const uint32_t *outputs = importer->lists + proto->n_input;
+    return inputs != importer->lists /* with graphs inside */
+               ? put_node(importer, op, name, inputs, input_count, outputs, (uint32_t)proto->n_output, attributes, attribute_count)
+               : leat_onnx_put_node(importer, op, name, inputs, input_count, outputs, (uint32_t)proto->n_output, attributes,
+                                    attribute_count);
+}
+
+/* Behind the inputs of an LSTM it has the scales and zero points of two of them. */
+static enum leat_status
+add_quantised_lstm(struct importer *importer, const Onnx__NodeProto *proto, const char *name)
+{
+    enum { W = 1, R = 2, INPUTS = 8, ALL = INPUTS + 4 };
+    const struct leat_op *op = leat_op_find("LSTM", importer->graph->opset);
+    struct leat_attribute *attributes = NULL;
+    uint32_t attribute_count = 0, *inputs = importer->lists;
+
+    if (op == NULL || proto->n_input != ALL) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "%zu inputs, or an opset without LSTM", proto->n_input);
     }
-    leat_graph_absorb(&graph->nodes[graph->node_count - 1], graph);
-    status = infer_last(importer);
-    if (status == LEAT_OK && importer->halves != NULL) {
-        leat_onnx_note_widened(importer, op, inputs, input_count, importer->lists + proto->n_input, (uint32_t)proto->n_output);
+    enum leat_status status = read_attributes(importer, proto, op, &attributes, &attribute_count);
+    if (status == LEAT_OK) {
+        status = resolve_names(importer, proto);
     }
-    return status;
+    if (status == LEAT_OK) {
+        status = leat_onnx_dequantise_weights(importer, &inputs[W], inputs[INPUTS], inputs[INPUTS + 1]);
+    }
+    if (status == LEAT_OK) {
+        status = leat_onnx_dequantise_weights(importer, &inputs[R], inputs[INPUTS + 2], inputs[INPUTS + 3]);
+    }
+    return status == LEAT_OK ? leat_onnx_put_node(importer, op, name, inputs, INPUTS, inputs + ALL, (uint32_t)proto->n_output,
+                                                  attributes, attribute_count)
+                             : status;
+}
+
+/* What the table of operators has not, and becomes nodes of such that it has. */
+static enum leat_status
+add_other(struct importer *importer, const Onnx__NodeProto *proto, const char *name)
+{
+    const enum leat_status status = leat_onnx_is_quantised_lstm(proto) ? add_quantised_lstm(importer, proto, name)
+                                                                       : leat_onnx_add_of_tensors(importer, proto, name);
+    return status == LEAT_OK ? LEAT_OK
+                             : leat_err_prefix(status, "node '%.64s' (operator %.64s)", name, leat_onnx_text(proto->op_type));
 }
 
 enum leat_status
@@ -808,6 +876,9 @@ leat_onnx_add_node(struct importer *importer, const Onnx__NodeProto *proto)
     if (function != NULL) {
         return leat_onnx_add_call(importer, proto, name, function);
     }
+    if (op == NULL && (leat_onnx_is_of_tensors(importer, proto) || leat_onnx_is_quantised_lstm(proto))) {
+        return add_other(importer, proto, name);
+    }
     if (status != LEAT_OK) {
         return status;
     }
@@ -823,34 +894,73 @@ leat_onnx_add_node(struct importer *importer, const Onnx__NodeProto *proto)
                            : leat_err_prefix(made, "node '%.64s' (operator Constant)", name);
 }
 
+/* Of an outermost graph's output that is a sequence, else NULL. */
+static const struct tensors *
+tensors_of(const struct importer *importer, const Onnx__ValueInfoProto *output)
+{
+    const struct entry *entry = importer->parent == NULL ? leat_onnx_find(importer, leat_onnx_text(output->name)) : NULL;
+    return entry != NULL ? entry->tensors : NULL;
+}
+
+/* How many values they are: a sequence is as many outputs. */
+static uint64_t
+count_outputs(const struct importer *importer)
+{
+    uint64_t count = 0;
+
+    for (size_t o = 0; o < importer->proto->n_output; o++) {
+        const struct tensors *tensors = tensors_of(importer, importer->proto->output[o]);
+        count += tensors != NULL ? tensors->count : 1;
+    }
+    return count;
+}
+
+static enum leat_status
+find_output(struct importer *importer, const char *name, uint32_t *ret)
+{
+    if (leat_onnx_find(importer, name) == NULL && importer->parent == NULL) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "output '%.64s' is never computed", name);
+    }
+    const enum leat_status status = leat_onnx_resolve(importer, name, ret);
+    return status == LEAT_OK && *ret == LEAT_VALUE_NONE
+               ? LEAT_FAIL(LEAT_ERR_PROTO, "output '%.64s' of a graph is an input of a function that is left out", name)
+               : status;
+}
+
+static enum leat_status
+add_output(struct importer *importer, const Onnx__ValueInfoProto *declared, uint32_t *outputs, uint32_t *count)
+{
+    const char *name = leat_onnx_text(declared->name);
+    const struct tensors *tensors = tensors_of(importer, declared);
+    const uint32_t first = *count;
+
+    enum leat_status status = tensors != NULL ? leat_onnx_copy_tensors(importer, leat_onnx_find(importer, name), &outputs[first])
+                                              : find_output(importer, name, &outputs[first]);
+    *count += tensors != NULL ? tensors->count : 1;
+    for (uint32_t o = first; o < *count && status == LEAT_OK && importer->halves != NULL; o++) {
+        status = leat_onnx_narrow_output(importer, declared, &outputs[o]);
+    }
+    return status;
+}
+
 static enum leat_status
 add_outputs(struct importer *importer)
 {
-    const uint32_t count = (uint32_t)importer->proto->n_output;
-    if (importer->proto->n_output == 0 || importer->proto->n_output > LEAT_NODE_ARITY_MAX) {
-        return LEAT_FAIL(LEAT_ERR_PROTO, "a graph with %zu outputs", importer->proto->n_output);
+    const uint64_t count = count_outputs(importer);
+    enum leat_status status = LEAT_OK;
+    uint32_t added = 0;
+
+    if (count == 0 || count > LEAT_NODE_ARITY_MAX) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "a graph with %llu outputs", (unsigned long long)count);
     }
     uint32_t *outputs = leat_graph_alloc(importer->graph, count, sizeof(*outputs));
     if (outputs == NULL) {
         return leat_graph_shortage(importer->graph);
     }
-    for (uint32_t o = 0; o < count; o++) {
-        const char *name = leat_onnx_text(importer->proto->output[o]->name);
-        if (leat_onnx_find(importer, name) == NULL && importer->parent == NULL) {
-            return LEAT_FAIL(LEAT_ERR_PROTO, "output '%.64s' is never computed", name);
-        }
-        enum leat_status status = leat_onnx_resolve(importer, name, &outputs[o]);
-        if (status == LEAT_OK && outputs[o] == LEAT_VALUE_NONE) {
-            status = LEAT_FAIL(LEAT_ERR_PROTO, "output '%.64s' of a graph is an input of a function that is left out", name);
-        }
-        if (status == LEAT_OK && importer->halves != NULL) {
-            status = leat_onnx_narrow_output(importer, importer->proto->output[o], &outputs[o]);
-        }
-        if (status != LEAT_OK) {
-            return status;
-        }
+    for (size_t o = 0; o < importer->proto->n_output && status == LEAT_OK; o++) {
+        status = add_output(importer, importer->proto->output[o], outputs, &added);
     }
-    return leat_graph_set_outputs(importer->graph, outputs, count);
+    return status == LEAT_OK ? leat_graph_set_outputs(importer->graph, outputs, added) : status;
 }
 
 static enum leat_status

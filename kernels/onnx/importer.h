@@ -5,7 +5,7 @@
  * Role     names.c finds out what each name stands for and puts the nodes in order; import.c makes values and nodes. The
  *          graph inside an If, Loop or Scan has an importer of its own: what it reads of the graphs around it becomes inputs
  *          of the node and, behind those that the file declares, of the inner graph (captures). functions.c makes nodes of
- *          calls of the file's own functions.
+ *          calls of the file's own functions, tensors.c of operators of sequences, so that a graph has none.
  */
 #ifndef LEAT_KERNELS_ONNX_IMPORTER_H
 #define LEAT_KERNELS_ONNX_IMPORTER_H
@@ -19,6 +19,12 @@
 #define LEAT_ONNX_WEIGHT_MAX   (2u << 20)
 #define LEAT_ONNX_ALIKE_OPSET  13  /* from there on, one row of the operator table means the same at all of its opsets */
 
+/* One of ONNX's kind: tensors in order, which are values of the graph. In the arena. */
+struct tensors {
+    uint32_t count;
+    const uint32_t *values;
+};
+
 enum source { SOURCE_INITIALISER, SOURCE_INPUT, SOURCE_NODE };
 
 /* One definition of a name. */
@@ -31,6 +37,7 @@ struct entry {
     int32_t foreign_type;
     const char *shown; /* what the graph calls it, in the arena; NULL: leat_onnx_path() of its name */
     bool left_out;     /* an input of a function that the call does not have */
+    const struct tensors *tensors; /* it is no tensor but these; NULL: it is one */
 };
 
 struct function {
@@ -153,6 +160,28 @@ const char *leat_onnx_value_name(const struct importer *importer, const struct e
 /* The value of a name: this graph's own, or one of the graphs around that becomes an input of this one. LEAT_VALUE_NONE: left out. */
 LEAT_MUST_CHECK enum leat_status leat_onnx_resolve(struct importer *importer, const char *name, uint32_t *ret);
 LEAT_MUST_CHECK enum leat_status leat_onnx_add_node(struct importer *importer, const Onnx__NodeProto *proto);
+/*
+ * A node that is not in the file, or not so; `inputs` may be replaced by wider ones. Of a graph that is in none it is inferred.
+ */
+LEAT_MUST_CHECK enum leat_status leat_onnx_put_node(struct importer *importer, const struct leat_op *op, const char *name,
+                                                    uint32_t *inputs, uint32_t input_count, const uint32_t *outputs,
+                                                    uint32_t output_count, const struct leat_attribute *attributes,
+                                                    uint32_t attribute_count);
+/* Of a graph that is in none: computes what follows from constants. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_fold(struct importer *importer);
+
+/* It makes or reads sequences of tensors. */
+bool leat_onnx_is_of_tensors(const struct importer *importer, const Onnx__NodeProto *node);
+/* Such a node, which is to be called `name`: nodes of the tensors, or none. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_add_of_tensors(struct importer *importer, const Onnx__NodeProto *node,
+                                                          const char *name);
+/* Values that are those of a sequence by names of their own, NAME.0 and so on. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_copy_tensors(struct importer *importer, const struct entry *entry, uint32_t *values);
+
+bool leat_onnx_is_quantised_lstm(const Onnx__NodeProto *node);
+/* Constants in place of 8-bit ones [directions][inputs][gates]: floats, as LSTM has them. */
+LEAT_MUST_CHECK enum leat_status leat_onnx_dequantise_weights(struct importer *importer, uint32_t *weights, uint32_t scale,
+                                                              uint32_t zero);
 
 /* Zeroed; what it allocates goes with leat_onnx_functions_fini(), in any case. The model has to live as long. */
 LEAT_MUST_CHECK enum leat_status leat_onnx_functions_init(struct functions *functions, const Onnx__ModelProto *model);
