@@ -11,7 +11,7 @@
 #include "kernels/onnx/importer.h"
 #include "kernels/op.h"
 
-enum { SINCE = 11, AXES_ARE_INPUTS = 13 /* of Unsqueeze */ };
+enum { SINCE = 11, AXES_ARE_INPUTS = 13 /* and sizes: of Unsqueeze and Split */ };
 
 /* A node while it is added. */
 struct maker {
@@ -287,6 +287,40 @@ count_parts(const struct maker *maker, const struct split *split, uint64_t *ret)
                : LEAT_FAIL(LEAT_ERR_SHAPE, "parts of %lld elements in all of %lld", (long long)sum, (long long)split->size);
 }
 
+/* One node for all parts: while it is not known how many elements they are in all, Split sees to it that they are all. */
+static enum leat_status
+add_split(const struct maker *maker, const struct split *split, uint32_t count, uint32_t *values)
+{
+    struct leat_graph *graph = maker->importer->graph;
+    const struct leat_op *op = leat_op_find("Split", graph->opset);
+    const bool is_input = graph->opset >= AXES_ARE_INPUTS;
+    int64_t *sizes = leat_graph_alloc(graph, count, sizeof(*sizes));
+    enum leat_status status = LEAT_OK;
+    uint32_t inputs[2] = {split->x};
+
+    LEAT_ASSERT(op != NULL);
+    if (count > LEAT_NODE_OUTPUTS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "%u parts of a tensor whose size is not known, the limit is %u", count,
+                         LEAT_NODE_OUTPUTS_MAX);
+    }
+    if (sizes == NULL) {
+        return leat_graph_shortage(graph);
+    }
+    for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {
+        const char *name = element_name(maker, maker->name, i);
+        sizes[i] = number(sizes_of(maker, split), i);
+        status = name == NULL ? leat_graph_shortage(graph) : leat_graph_add_value(graph, name, LEAT_DTYPE_F32, 0, NULL, &values[i]);
+    }
+    if (status == LEAT_OK && is_input) {
+        status = leat_graph_add_constant(graph, maker->name, LEAT_DTYPE_I64, 1, (const int64_t[]){count}, sizes, &inputs[1]);
+    }
+    const struct leat_attribute attributes[] = {{.name = "axis", .kind = LEAT_ATTRIBUTE_INT, .i = split->axis},
+                                                {.name = "split", .kind = LEAT_ATTRIBUTE_INTS, .count = count, .ints = sizes}};
+    return status == LEAT_OK ? leat_onnx_put_node(maker->importer, op, maker->name, inputs, is_input ? 2 : 1, values, count,
+                                                  attributes, is_input ? 1 : 2)
+                             : status;
+}
+
 static enum leat_status
 split_to_sequence(const struct maker *maker, struct entry *output)
 {
@@ -310,6 +344,9 @@ split_to_sequence(const struct maker *maker, struct entry *output)
     }
     if (status == LEAT_OK) {
         status = make_tensors(maker, output, count, &values);
+    }
+    if (status == LEAT_OK && split.size < 0) {
+        return add_split(maker, &split, (uint32_t)count, values);
     }
     split.drops = split.sizes == LEAT_VALUE_NONE && keeps == 0;
     for (uint32_t i = 0; i < count && status == LEAT_OK; i++) {

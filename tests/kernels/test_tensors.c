@@ -225,10 +225,32 @@ test_joined(void)
     }
 }
 
+/* The branch that runs splits columns, of which the branch does not know how many there are, and joins them again. */
+static void
+build_branches(struct builder *b, struct builder *then_branch, struct builder *else_branch, int64_t opset, const int64_t *columns)
+{
+    static const uint8_t yes = 1;
+
+    builder_init(then_branch, opset);
+    (void)builder_constant(then_branch, "n", ONNX_I64, columns, DIMS(2));
+    (void)builder_int(then_branch, builder_node(then_branch, "SplitToSequence", "x n", "s"), "axis", 1);
+    (void)builder_int(then_branch, builder_node(then_branch, "ConcatFromSequence", "s", "r"), "axis", 1);
+    builder_output(then_branch, "r");
+    builder_init(else_branch, opset);
+    (void)builder_node(else_branch, "Neg", "x", "r");
+    builder_output(else_branch, "r");
+    start(b, opset);
+    (void)builder_constant(b, "c", ONNX_BOOL, &yes, NULL, 0);
+    Onnx__NodeProto *node = builder_node(b, "If", "c", "y");
+    builder_graph(b, node, "then_branch", then_branch);
+    builder_graph(b, node, "else_branch", else_branch);
+}
+
 /* In functions, which may return one, and in branches. */
 static void
 test_inside(void)
 {
+    struct builder then_branch, else_branch;
     static const struct part parts[] = {{"s.0", 0, 1, 2}, {"s.1", 1, 2, 2}}, whole[] = {{"y", 0, COLUMNS, 2}};
     static const int64_t sizes[] = {1, 2}, columns[] = {2, 4};
     struct builder b, body;
@@ -244,26 +266,14 @@ test_inside(void)
     builder_fini(&b);
     builder_fini(&body);
 
-    struct builder then_branch, else_branch;
-    static const uint8_t yes = 1;
-    builder_init(&then_branch, 13);
-    (void)builder_constant(&then_branch, "n", ONNX_I64, columns, DIMS(2));
-    (void)builder_int(&then_branch, builder_node(&then_branch, "SplitToSequence", "x n", "s"), "axis", 1);
-    (void)builder_int(&then_branch, builder_node(&then_branch, "ConcatFromSequence", "s", "r"), "axis", 1);
-    builder_output(&then_branch, "r");
-    builder_init(&else_branch, 13);
-    (void)builder_node(&else_branch, "Neg", "x", "r");
-    builder_output(&else_branch, "r");
-    start(&b, 13);
-    (void)builder_constant(&b, "c", ONNX_BOOL, &yes, NULL, 0);
-    Onnx__NodeProto *node = builder_node(&b, "If", "c", "y");
-    builder_graph(&b, node, "then_branch", &then_branch);
-    builder_graph(&b, node, "else_branch", &else_branch);
-    builder_output(&b, "y");
-    expect_parts(&b, false, whole, 1);
-    builder_fini(&b);
-    builder_fini(&then_branch);
-    builder_fini(&else_branch);
+    for (int64_t opset = 11; opset <= 13; opset += 2) {
+        build_branches(&b, &then_branch, &else_branch, opset, columns);
+        builder_output(&b, "y");
+        expect_parts(&b, false, whole, 1);
+        builder_fini(&b);
+        builder_fini(&then_branch);
+        builder_fini(&else_branch);
+    }
 }
 
 static void
@@ -357,6 +367,11 @@ test_refused(void)
             expect_refused(&b, "y", LEAT_ERR_SHAPE, "there is nothing in the sequence");
         }
     }
+    struct builder then_branch, else_branch;
+    build_branches(&b, &then_branch, &else_branch, 13, numbers + 3); /* 4 and 3 columns of 6 */
+    expect_refused(&b, "y", LEAT_ERR_SHAPE, "(operator Split)");
+    builder_fini(&then_branch);
+    builder_fini(&else_branch);
     builder_init(&b, 10); /* there are none in this opset */
     (void)builder_input(&b, "x", ONNX_F32, DIMS(ROWS, COLUMNS));
     (void)builder_node(&b, "SplitToSequence", "x", "s");
