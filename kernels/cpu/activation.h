@@ -8,12 +8,20 @@
 #ifndef LEAT_KERNELS_CPU_ACTIVATION_H
 #define LEAT_KERNELS_CPU_ACTIVATION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "kernels/graph.h"
 
 /* Whether there is one here for the activation, and this CPU has the instructions. */
 bool cpu_activation_runs_here(enum leat_activation activation);
+
+/* HardSwish and LeakyRelu, a few instructions each: kernels/cpu/held.h. */
+static inline bool
+cpu_bends(enum leat_activation activation)
+{
+    return activation == LEAT_ACTIVATION_HARD_SWISH || activation == LEAT_ACTIVATION_LEAKY_RELU;
+}
 
 /* y[i] = activation(y[i]); y is aligned to 4 bytes. */
 void cpu_activate(enum leat_activation activation, float *y, size_t count);

@@ -28,23 +28,36 @@ cpu_fours_run_here(void)
     return cpu_has_avx2() && !cpu_has_avx512();
 }
 
+static size_t
+bytes_of(dnnl_data_type_t type)
+{
+    return type == dnnl_f32 ? sizeof(float) : 1;
+}
+
 static int64_t
 taps_of(const struct cpu_fours *conv)
 {
     return conv->kernel_down * conv->kernel_across;
 }
 
+/* Of a pixel, those filled up with zeros too. */
+static int64_t
+whole_inputs(const struct cpu_fours *conv)
+{
+    return (int64_t)leat_round_up((uint64_t)conv->inputs, CPU_FOURS_INPUTS);
+}
+
 /* [panels][kernel_down][kernel_across][inputs / CPU_FOURS_INPUTS][CPU_PANEL][CPU_FOURS_INPUTS] */
 dnnl_memory_desc_t
 cpu_fours_weights_md(const struct cpu_fours *conv)
 {
-    const int64_t tap_bytes = conv->inputs / CPU_FOURS_INPUTS * PANEL_BYTES;
+    const int64_t tap_bytes = whole_inputs(conv) / CPU_FOURS_INPUTS * PANEL_BYTES;
 
     return (dnnl_memory_desc_t){
         .ndims = 4,
         .dims = {conv->outputs, conv->inputs, conv->kernel_down, conv->kernel_across},
         .data_type = dnnl_s8,
-        .padded_dims = {(int64_t)leat_round_up((uint64_t)conv->outputs, CPU_PANEL), conv->inputs, conv->kernel_down,
+        .padded_dims = {(int64_t)leat_round_up((uint64_t)conv->outputs, CPU_PANEL), whole_inputs(conv), conv->kernel_down,
                         conv->kernel_across},
         .format_kind = dnnl_blocked,
         .format_desc.blocking = {.strides = {taps_of(conv) * tap_bytes, PANEL_BYTES, conv->kernel_across * tap_bytes, tap_bytes},
@@ -57,7 +70,7 @@ cpu_fours_weights_md(const struct cpu_fours *conv)
 void
 cpu_fours_starts(const struct cpu_fours *conv, const int8_t *weights, int32_t *ret_starts)
 {
-    const int64_t length = taps_of(conv) * conv->inputs;
+    const int64_t length = taps_of(conv) * whole_inputs(conv);
 
     for (int64_t o = 0; o < conv->outputs; o++) {
         const int8_t *panel = weights + o / CPU_PANEL * CPU_PANEL * length + o % CPU_PANEL * CPU_FOURS_INPUTS;
@@ -113,6 +126,18 @@ inputs_at(const unsigned char *row, const bool flips)
     return flips ? _mm256_xor_si256(inputs, _mm256_set1_epi8((char)FLIP)) : inputs;
 }
 
+/* The last ones of a row, fewer than four. */
+CPU_INLINE __m256i
+last_inputs_at(const unsigned char *row, int64_t left, const bool flips)
+{
+    unsigned char four[CPU_FOURS_INPUTS] = {0};
+
+    for (int64_t i = 0; i < left; i++) {
+        four[i] = row[i];
+    }
+    return inputs_at(four, flips);
+}
+
 CPU_INLINE __m256i
 weights_at(const int8_t *weights)
 {
@@ -166,17 +191,16 @@ tile(const struct cpu_fours *conv, const struct panel *panel, const unsigned cha
                 }
             }
         }
-        if (i < conv->inputs) {
+        for (; i < conv->inputs; i += CPU_FOURS_INPUTS, weights += PANEL_BYTES, ahead += PANEL_BYTES) {
+            const int64_t left = conv->inputs - i;
 #pragma GCC unroll 3
             for (int r = 0; r < count; r++) {
-                const __m256i x = inputs_at(row[r] + i, flips);
+                const __m256i x = left < CPU_FOURS_INPUTS ? last_inputs_at(row[r] + i, left, flips) : inputs_at(row[r] + i, flips);
 #pragma GCC unroll 4
                 for (int v = 0; v < vectors; v++) {
                     sums[r][v] = add_pairs(sums[r][v], _mm256_maddubs_epi16(x, weights_at(weights + v * VECTOR_BYTES)));
                 }
             }
-            weights += PANEL_BYTES;
-            ahead += PANEL_BYTES;
         }
     }
     _Alignas(32) float numbers[CPU_ROWS * CPU_PANEL];
@@ -265,15 +289,44 @@ find_rows(const struct cpu_fours *conv, const unsigned char *source, const unsig
     }
 }
 
+static void
+run_panel(const struct cpu_fours *conv, const struct panel *panel, const unsigned char *const *rows, int64_t first, int64_t count,
+          int64_t vectors)
+{
+    (conv->source_signed ? run_signed : run_unsigned)(conv, panel, rows, first, count, vectors);
+}
+
+/* The last one, of `outputs` that are no whole vectors: it is made of whole ones first, as are addends. */
+static void
+run_last_panel(const struct cpu_fours *conv, const struct panel *panel, const unsigned char *const *rows, int64_t first, int64_t count,
+               int64_t outputs)
+{
+    const int64_t vectors = (outputs + CPU_LANES - 1) / CPU_LANES, wide = vectors * CPU_LANES;
+    const size_t each = bytes_of(conv->result), each_addend = bytes_of(conv->addend);
+    _Alignas(64) unsigned char results[BLOCK_ROWS * CPU_PANEL * sizeof(float)], addends[BLOCK_ROWS * CPU_PANEL * sizeof(float)] = {0};
+    struct cpu_fours as_wide = *conv;
+    struct panel whole = *panel;
+
+    as_wide.outputs = wide;
+    whole.result = results;
+    for (int64_t r = 0; r < count && panel->addend != NULL; r++) {
+        const unsigned char *from = panel->addend + (size_t)((first + r) * conv->outputs) * each_addend;
+        memcpy(addends + (size_t)(r * wide) * each_addend, from, (size_t)outputs * each_addend);
+        whole.addend = addends;
+    }
+    run_panel(&as_wide, &whole, rows, 0, count, vectors);
+    for (int64_t r = 0; r < count; r++) {
+        memcpy(panel->result + (size_t)((first + r) * conv->outputs) * each, results + (size_t)(r * wide) * each, (size_t)outputs * each);
+    }
+}
+
 void
 cpu_fours_run(const struct cpu_fours *conv, const void *source, const int8_t *weights, const int32_t *starts, const float *sums,
               const float *bias, const void *addend, void *result, uint32_t member, uint32_t members)
 {
-    const int64_t panels = (conv->outputs + CPU_PANEL - 1) / CPU_PANEL, panel_bytes = CPU_PANEL * taps_of(conv) * conv->inputs;
+    const int64_t panels = (conv->outputs + CPU_PANEL - 1) / CPU_PANEL, panel_bytes = CPU_PANEL * taps_of(conv) * whole_inputs(conv);
     const int64_t fit = BLOCK_BYTES / conv->inputs / CPU_ROWS * CPU_ROWS;
     const int64_t block = fit < CPU_ROWS ? CPU_ROWS : fit > BLOCK_ROWS ? BLOCK_ROWS : fit;
-    const int64_t result_bytes = conv->result == dnnl_f32 ? (int64_t)sizeof(float) : 1;
-    const int64_t addend_bytes = conv->addend == dnnl_f32 ? (int64_t)sizeof(float) : 1;
     const struct cpu_portion share =
         cpu_portion_of(conv->items * conv->out_height * conv->out_width, panels, member, members);
     const unsigned char *rows[CPU_FOURS_TAPS_MAX * BLOCK_ROWS];
@@ -284,7 +337,7 @@ cpu_fours_run(const struct cpu_fours *conv, const void *source, const int8_t *we
         const int64_t left = share.last_row - first, count = left < block ? left : block;
         find_rows(conv, source, outside, first, count, rows);
         for (int64_t p = share.first_vector; p < share.last_vector; p++) {
-            const int64_t output = p * CPU_PANEL, vectors = (conv->outputs - output) / CPU_LANES;
+            const int64_t output = p * CPU_PANEL, there = conv->outputs - output;
             const int64_t next = p + 1 < share.last_vector ? p + 1 : share.first_vector;
             const struct panel panel = {
                 .weights = weights + p * panel_bytes,
@@ -292,10 +345,14 @@ cpu_fours_run(const struct cpu_fours *conv, const void *source, const int8_t *we
                 .starts = starts + output,
                 .sums = sums + output,
                 .bias = bias + output,
-                .addend = addend != NULL ? (const unsigned char *)addend + output * addend_bytes : NULL,
-                .result = (unsigned char *)result + output * result_bytes,
+                .addend = addend != NULL ? (const unsigned char *)addend + (size_t)output * bytes_of(conv->addend) : NULL,
+                .result = (unsigned char *)result + (size_t)output * bytes_of(conv->result),
             };
-            (conv->source_signed ? run_signed : run_unsigned)(conv, &panel, rows, first, count, vectors);
+            if (there < CPU_PANEL && there % CPU_LANES != 0) {
+                run_last_panel(conv, &panel, rows, first, count, there);
+            } else {
+                run_panel(conv, &panel, rows, first, count, there / CPU_LANES);
+            }
         }
     }
 }

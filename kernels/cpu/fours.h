@@ -8,12 +8,11 @@
  *            need if nothing is known of them.
  * Fours      Of one pixel of the window, of eight inputs that follow each other: 0, 1, 4 and 5; 2, 3, 6 and 7. Stored weights of
  *            one sign add up to CPU_FOURS_SUM in a four at most.
- * Shapes     source u8 or s8[items][height][width][inputs], inputs a multiple of CPU_FOURS_INPUTS; result f32, u8 or
- *            s8[items][out_height][out_width][outputs], outputs a multiple of CPU_FOURS_OUTPUTS; dense, no groups, padded with
- *            `rest`. A product of matrices is a 1x1 convolution of an image that is one pixel wide.
+ * Shapes     source u8 or s8[items][height][width][inputs]; result f32, u8 or s8[items][out_height][out_width][outputs]; dense, no
+ *            groups, padded with `rest`. A product of matrices is a 1x1 convolution of an image that is one pixel wide.
  * Weights    s8, the layout of cpu_fours_weights_md().
  * Numerics   Sums of 32 bits, which the caller knows not to overflow. A result is a sum, from its start on, times sums[channel],
- *            plus bias[channel], plus the addend times addend_scale; or `smooth` of that (activation.h; Swish to 7e-6 of it where
+ *            plus bias[channel], plus the addend times addend_scale; or `smooth` of that (activation.h, held.h; Swish to 7e-6 of it where
  *            it is rounded), times smooth_scale, plus
  *            smooth_zero; within the bounds, and rounded to even, plus `zero`, where it is no float.
  * Trust      Sizes and pointers are the caller's; any numbers may be in the tensors.
@@ -31,7 +30,7 @@
 
 enum {
     CPU_FOURS_INPUTS = 4,
-    CPU_FOURS_OUTPUTS = 8,
+    CPU_FOURS_OUTPUTS = 8, /* of a vector */
     CPU_FOURS_SUM = 128,         /* times 255 it fits 16 bits */
     CPU_FOURS_TAPS_MAX = 49,     /* pixels of a window */
     CPU_FOURS_PADDED_MAX = 4096, /* inputs, where the window reaches beyond the image */
@@ -45,7 +44,8 @@ struct cpu_fours {
     unsigned char rest; /* what is outside of the image */
     dnnl_data_type_t result, addend; /* dnnl_f32, dnnl_u8, dnnl_s8; an addend in floats has the result's place, as has the result */
     float addend_scale;
-    enum leat_activation smooth; /* LEAT_ACTIVATION_NONE, or one of kernels/cpu/activation.h */
+    enum leat_activation smooth; /* LEAT_ACTIVATION_NONE, or one of kernels/cpu/activation.h, or one that bends */
+    float slope;                 /* of LeakyRelu */
     float smooth_scale, smooth_zero;
     float least, most; /* of whole numbers that can be stored, less `zero` */
     int32_t zero;      /* is added to a whole number when it is rounded; halves become even before that */
@@ -67,7 +67,7 @@ cpu_input_of_four(int64_t four, int64_t place)
     return four / 2 * 8 + four % 2 * 2 + place / 2 * 4 + place % 2;
 }
 
-/* s8[outputs][inputs][kernel_down][kernel_across], outputs filled up with zeros to whole panels. */
+/* s8[outputs][inputs][kernel_down][kernel_across], filled up with zeros: outputs to whole panels, inputs to whole fours. */
 dnnl_memory_desc_t cpu_fours_weights_md(const struct cpu_fours *conv);
 /* What sums begin with: what numbers of s8, which become those of u8 by adding 128, would add to them, taken off. */
 void cpu_fours_starts(const struct cpu_fours *conv, const int8_t *weights, int32_t *ret_starts);

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/fours.h"
+#include "kernels/cpu/held.h"
 #include "kernels/cpu/product.h"
 
 /* A row of a panel, `vectors` of it. */
@@ -93,7 +94,11 @@ cpu_fours_store_smooth(const struct cpu_fours *conv, float *numbers, int rows, i
 {
     const bool swishes = conv->result != dnnl_f32 && conv->smooth == LEAT_ACTIVATION_SWISH;
 
-    if (!swishes) {
+    if (cpu_bends(conv->smooth)) {
+        for (int i = 0; i < rows * vectors * CPU_LANES; i += CPU_LANES) {
+            _mm256_store_ps(numbers + i, cpu_bent(conv->smooth, conv->slope, _mm256_load_ps(numbers + i)));
+        }
+    } else if (!swishes) {
         cpu_activate_avx2(conv->smooth, numbers, (size_t)(rows * vectors) * CPU_LANES);
     }
     switch (vectors + (swishes ? CPU_VECTORS : 0)) {

@@ -142,6 +142,15 @@ ask_reader(struct cpu_builder *b, uint32_t n)
     }
 }
 
+/* Behind our own kernels for AVX2. */
+#if defined(__x86_64__)
+static bool
+is_ours(enum leat_activation activation)
+{
+    return activation <= LEAT_ACTIVATION_CLIP || cpu_bends(activation) || cpu_activation_runs_here(activation);
+}
+#endif
+
 /* By its shape: on our own kernel for AVX2, whatever its numbers are. */
 static bool
 takes_fours(const struct leat_graph *graph, const struct leat_node *node)
@@ -149,18 +158,15 @@ takes_fours(const struct leat_graph *graph, const struct leat_node *node)
 #if defined(__x86_64__)
     const struct leat_value *w = leat_node_input(graph, node, 1);
     const bool conv = node->op->kind == LEAT_OP_CONV;
-    const bool last = node->op->kind == LEAT_OP_MATMUL || (!conv && leat_node_int(node, "transB", 0) == 0);
     const uint32_t y = LEAT_WINDOW_RANK - 2, x = LEAT_WINDOW_RANK - 1;
     struct leat_window window;
 
-    if (!cpu_fours_run_here() || w->rank != (conv ? 4 : 2) || w->dims[last ? 0 : 1] % CPU_FOURS_INPUTS != 0 ||
-        w->dims[last ? 1 : 0] % CPU_FOURS_OUTPUTS != 0 ||
-        (node->fused_activation > LEAT_ACTIVATION_CLIP && !cpu_activation_runs_here(node->fused_activation))) {
+    if (!cpu_fours_run_here() || w->rank != (conv ? 4 : 2) || !is_ours(node->fused_activation)) {
         return false;
     }
     return !conv || (leat_node_int(node, "group", 1) == 1 && leat_window_of(graph, node, &window) == LEAT_OK &&
                      (window.dilation[y] == 1 || window.kernel[y] == 1) && (window.dilation[x] == 1 || window.kernel[x] == 1) &&
-                     w->dims[1] <= CPU_FOURS_PADDED_MAX &&
+                     w->dims[1] % CPU_FOURS_INPUTS == 0 && w->dims[0] % CPU_FOURS_OUTPUTS == 0 && w->dims[1] <= CPU_FOURS_PADDED_MAX &&
                      window.kernel[y] * window.kernel[x] <= CPU_FOURS_TAPS_MAX);
 #else
     (void)graph;
@@ -179,8 +185,7 @@ takes_channels(const struct leat_graph *graph, const struct leat_node *node, str
 
     return node->op->kind == LEAT_OP_CONV && cpu_fours_run_here() && w->rank == 4 && w->dims[1] == 1 &&
            leat_node_int(node, "group", 1) == w->dims[0] && w->dims[0] % CPU_DEPTHWISE_WHOLE_CHANNELS == 0 &&
-           w->dims[0] <= CPU_FOURS_PADDED_MAX && node->fused_add == LEAT_VALUE_NONE &&
-           (node->fused_activation <= LEAT_ACTIVATION_CLIP || cpu_activation_runs_here(node->fused_activation)) &&
+           w->dims[0] <= CPU_FOURS_PADDED_MAX && node->fused_add == LEAT_VALUE_NONE && is_ours(node->fused_activation) &&
            leat_window_of(graph, node, window) == LEAT_OK && (window->dilation[y] == 1 || window->kernel[y] == 1) &&
            (window->dilation[x] == 1 || window->kernel[x] == 1) && window->kernel[y] * window->kernel[x] <= CPU_FOURS_TAPS_MAX;
 #else
@@ -840,6 +845,7 @@ fours_of(const struct leat_node *node, const int64_t *source, const int64_t *res
         .kernel_down = window[0], .kernel_across = window[1], .stride_down = window[2], .stride_across = window[3],
         .pad_top = window[4], .pad_left = window[5],
         .smooth = node->fused_activation <= LEAT_ACTIVATION_CLIP ? LEAT_ACTIVATION_NONE : node->fused_activation,
+        .slope = node->slope,
     };
 }
 
@@ -918,8 +924,8 @@ add_fours_vectors(struct cpu_builder *b, const struct cpu_fours *fours, const st
 {
     const bool smooth = fours->smooth != LEAT_ACTIVATION_NONE;
     const float unit = smooth ? 1 : steps->result.scale, zero = smooth ? 0 : (float)steps->result.zero;
-    const size_t channels = (size_t)fours->outputs;
-    float *numbers = calloc(3 * channels, sizeof(*numbers));
+    const size_t channels = (size_t)fours->outputs, wide = (size_t)leat_round_up(channels, CPU_FOURS_OUTPUTS);
+    float *numbers = calloc(3 * wide, sizeof(*numbers));
     int32_t *starts = (int32_t *)(void *)numbers;
 
     if (numbers == NULL) {
@@ -929,12 +935,12 @@ add_fours_vectors(struct cpu_builder *b, const struct cpu_fours *fours, const st
         cpu_fours_starts(fours, b->program->tensors[args[WEIGHTS].tensor].constant->data, starts);
     }
     for (size_t c = 0; c < channels; c++) {
-        numbers[channels + c] = steps->sums[c] / unit;
-        numbers[2 * channels + c] = steps->bias[c] * numbers[channels + c] + zero;
+        numbers[wide + c] = steps->sums[c] / unit;
+        numbers[2 * wide + c] = steps->bias[c] * numbers[wide + c] + zero;
     }
     enum leat_status status = LEAT_OK;
     for (uint32_t i = 0; i < 3 && status == LEAT_OK; i++) {
-        status = cpu_private_vector(b, numbers + i * channels, channels, &args[STARTS + i].tensor);
+        status = cpu_private_vector(b, numbers + i * wide, wide, &args[STARTS + i].tensor);
     }
     free(numbers);
     return status;

@@ -120,7 +120,10 @@ random_weights(const struct cpu_fours *conv)
 static double
 smooth(const struct cpu_fours *conv, double x)
 {
-    const double y = conv->smooth == LEAT_ACTIVATION_SWISH ? x / (1 + exp(-x)) : tanh(x);
+    const double y = conv->smooth == LEAT_ACTIVATION_SWISH        ? x / (1 + exp(-x))
+                     : conv->smooth == LEAT_ACTIVATION_HARD_SWISH ? x * fmin(1, fmax(0, x / 6 + 0.5))
+                     : conv->smooth == LEAT_ACTIVATION_LEAKY_RELU ? (x < 0 ? x * (double)conv->slope : x)
+                                                                  : tanh(x);
     return conv->smooth == LEAT_ACTIVATION_NONE ? x : y * (double)conv->smooth_scale + (double)conv->smooth_zero;
 }
 
@@ -156,17 +159,21 @@ is_wanted(const struct layer *l, int64_t row, int64_t o, double got)
     return fabs(got - wanted) <= rest || (rest > 0 && c->result != dnnl_f32 && fabs(got - bounded) <= 0.5 + rest);
 }
 
-/* As the layout says, zeros behind the outputs. */
+/* As the layout says, zeros behind inputs and outputs. */
 static int8_t *
 pack(const struct layer *l)
 {
-    const int64_t length = taps_of(&l->conv) * l->conv.inputs, panels = (l->conv.outputs + PANEL - 1) / PANEL;
+    const int64_t taps = taps_of(&l->conv), inputs = l->conv.inputs, width = (int64_t)leat_round_up((uint64_t)inputs, 4);
+    const int64_t length = taps * width, panels = (l->conv.outputs + PANEL - 1) / PANEL;
     int8_t *packed = allocate(panels * PANEL * length);
 
     memset(packed, 0, (size_t)(panels * PANEL * length));
     for (int64_t o = 0; o < l->conv.outputs; o++) {
-        for (int64_t i = 0; i < length; i++) {
-            packed[o / PANEL * PANEL * length + i / 4 * PANEL * 4 + o % PANEL * 4 + i % 4] = l->weights[o * length + i];
+        for (int64_t t = 0; t < taps; t++) {
+            int8_t *to = packed + o / PANEL * PANEL * length + t * width * PANEL + o % PANEL * 4;
+            for (int64_t i = 0; i < inputs; i++) {
+                to[i / 4 * PANEL * 4 + i % 4] = l->weights[(o * taps + t) * inputs + i];
+            }
         }
     }
     return packed;
@@ -176,21 +183,23 @@ static struct cpu_fours
 random_conv(void)
 {
     static const dnnl_data_type_t types[] = {dnnl_f32, dnnl_u8, dnnl_s8};
-    const enum leat_activation smooths[] = {LEAT_ACTIVATION_NONE, LEAT_ACTIVATION_NONE, LEAT_ACTIVATION_SWISH, LEAT_ACTIVATION_TANH};
+    const enum leat_activation smooths[] = {LEAT_ACTIVATION_NONE,       LEAT_ACTIVATION_NONE, LEAT_ACTIVATION_NONE,
+                                            LEAT_ACTIVATION_SWISH,      LEAT_ACTIVATION_TANH, LEAT_ACTIVATION_HARD_SWISH,
+                                            LEAT_ACTIVATION_LEAKY_RELU};
     struct cpu_fours conv = {
-        .items = random_of(1, 3), .inputs = 4 * random_of(1, 40), .outputs = 8 * random_of(1, 13),
+        .items = random_of(1, 3), .inputs = coin() ? 4 * random_of(1, 40) : random_of(1, 160), .outputs = coin() ? 8 * random_of(1, 13) : random_of(1, 104),
         .height = random_of(1, IMAGE_MAX), .width = random_of(1, IMAGE_MAX),
         .kernel_down = 1, .kernel_across = 1, .stride_down = random_of(1, 3), .stride_across = random_of(1, 3),
         .source_signed = coin(), .rest = (unsigned char)random_of(0, 255), .result = types[random_of(0, 2)],
         .addend_scale = ldexpf(1, (int)random_of(-3, 1)),
-        .smooth = smooths[random_of(0, 3)], .smooth_scale = ldexpf(1, (int)random_of(-3, 6)), .smooth_zero = (float)random_of(-100, 100),
+        .smooth = smooths[random_of(0, 6)], .slope = 0.25f, .smooth_scale = ldexpf(1, (int)random_of(-3, 6)), .smooth_zero = (float)random_of(-100, 100),
     };
 
     if (random_of(0, 3) == 0) { /* of one pixel, and padded */
         conv.pad_top = random_of(0, 2);
         conv.pad_left = random_of(0, 2);
     } else if (coin()) {
-        conv.inputs = 4 * random_of(1, 6);
+        conv.inputs = random_of(1, 24);
         conv.kernel_down = random_of(1, 5);
         conv.kernel_across = random_of(1, 5);
         conv.pad_top = random_of(0, conv.kernel_down - 1);
