@@ -24,6 +24,8 @@ struct cpu_direct {
     int64_t pad_top, pad_left; /* what is missing below and to the right is zero as well */
     bool add;                  /* to what the result's place holds */
     float least, most;         /* then clamped to these */
+    enum leat_activation bend; /* then one that bends (activation.h), or none, with this slope */
+    float slope;
     enum leat_activation smooth; /* then one of kernels/cpu/activation.h, or none */
 };
 

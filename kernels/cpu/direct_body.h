@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/direct_kernel.h"
+#include "kernels/cpu/held.h"
 #include "kernels/cpu/product.h"
 
 enum {
@@ -156,6 +157,15 @@ multiply_rows(const struct cpu_direct *conv, const struct part *part, const floa
 #pragma GCC unroll 4
             for (int v = 0; v < vectors; v++) { /* in this order NaN stays NaN */
                 sums[r][v] = CPU_V(min)(most, CPU_V(max)(least, sums[r][v]));
+            }
+        }
+        if (conv->bend != LEAT_ACTIVATION_NONE) {
+#pragma GCC unroll 6
+            for (int r = 0; r < count; r++) {
+#pragma GCC unroll 4
+                for (int v = 0; v < vectors; v++) {
+                    sums[r][v] = cpu_bent(conv->bend, conv->slope, sums[r][v]);
+                }
             }
         }
     }

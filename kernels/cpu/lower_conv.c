@@ -42,7 +42,7 @@ enum {
     TAPS_MAX = 64, /* pixels of a window: the table of them grows with it */
     IMAGE_TERMS_MAX = 32, /* of a result, in convolutions of planes: with more, converting them first costs little */
     WIDENED_LEAST = 256, /* columns of a product for which those that fill up a vector are little beside */
-    CLOSED_UP_LEAST = 16 << 10, /* bytes for each member of a team */
+    MOVED_LEAST = 16 << 10, /* bytes for each member of a team */
     EXPAND_INPUTS_MAX = 512, /* of an expansion: a panel of its weights stays in the second-level cache */
 };
 
@@ -81,6 +81,7 @@ direct_of(const struct leat_node *node, const int64_t *source, const int64_t *re
         .pad_top = window[4], .pad_left = window[5],
         .add = node->fused_add != LEAT_VALUE_NONE, .least = least_of(node), .most = most_of(node),
         .smooth = smooth_of(node),
+        .bend = cpu_bends(node->fused_activation) ? node->fused_activation : LEAT_ACTIVATION_NONE, .slope = node->slope,
     };
 }
 
@@ -676,38 +677,40 @@ pixels_md(int64_t rows, int64_t channels)
     return cpu_strided_md(dims, strides, 4);
 }
 
-/* args: from, to. Rows of `inner` bytes that are `outer` bytes apart become dense. */
+/* args: from, to. Rows of so many bytes that are `outer` bytes apart come to lie `inner` bytes apart. */
 static void
-close_up_part(const struct cpu_call *call, size_t begin, size_t end)
+move_rows_part(const struct cpu_call *call, size_t begin, size_t end)
 {
     const struct cpu_step *step = call->step;
     const unsigned char *from = call->pointers[0];
     unsigned char *to = call->pointers[1];
 
     for (size_t row = begin; row < end; row++) {
-        memcpy(to + row * step->inner, from + row * step->outer, step->inner);
+        memcpy(to + row * step->inner, from + row * step->outer, step->element_bytes);
     }
 }
 
 static enum leat_status
-close_up(const struct cpu_call *call)
+move_rows(const struct cpu_call *call)
 {
-    cpu_share(call, close_up_part, call->step->count, CLOSED_UP_LEAST / call->step->inner + 1);
+    cpu_share(call, move_rows_part, call->step->count, MOVED_LEAST / call->step->element_bytes + 1);
     return LEAT_OK;
 }
 
-/* The kernel makes whole vectors of columns: from a tensor that has them to one that has `columns`. */
+/* The kernel makes whole vectors of columns: rows of `columns`, from a tensor whose rows have so many to one whose have others. */
 static enum leat_status
-add_close_up(struct cpu_builder *b, const struct cpu_product *product, int64_t wide, uint32_t from, uint32_t to)
+add_move_rows(struct cpu_builder *b, const struct cpu_product *product, uint32_t from, int64_t from_columns, uint32_t to,
+              int64_t to_columns)
 {
     struct cpu_arg args[2] = {{0, from}, {0, to}};
     struct cpu_step *step;
 
-    const enum leat_status status = cpu_add_kernel(b, close_up, args, 2, &step);
+    const enum leat_status status = cpu_add_kernel(b, move_rows, args, 2, &step);
     if (status == LEAT_OK) {
         step->count = (size_t)product->rows;
-        step->outer = (size_t)wide * sizeof(float);
-        step->inner = (size_t)product->columns * sizeof(float);
+        step->outer = (size_t)from_columns * sizeof(float);
+        step->inner = (size_t)to_columns * sizeof(float);
+        step->element_bytes = (size_t)product->columns * sizeof(float);
     }
     return status;
 }
@@ -748,8 +751,9 @@ cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product)
     uint32_t plain, output;
 
     if (lanes == 0 || product->columns == 1 || (few && lanes != CPU_HALF) ||
-        (product->columns != wide && (parameters.add || (lanes != CPU_HALF && product->columns < WIDENED_LEAST))) ||
-        (node->fused_activation > LEAT_ACTIVATION_CLIP && !cpu_activation_runs_here(node->fused_activation))) {
+        (product->columns != wide && lanes != CPU_HALF && (parameters.add || product->columns < WIDENED_LEAST)) ||
+        (node->fused_activation > LEAT_ACTIVATION_CLIP && !cpu_activation_runs_here(node->fused_activation) &&
+         (lanes != CPU_HALF || !cpu_bends(node->fused_activation)))) {
         return LEAT_AGAIN;
     }
     enum leat_status status = LEAT_OK;
@@ -770,6 +774,9 @@ cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product)
                      ? cpu_view(b, output, &result, &args[RESULT].tensor)
                      : cpu_new_tensor(b, &result, dnnl_memory_desc_get_size(&result), &args[RESULT].tensor);
     }
+    if (status == LEAT_OK && product->columns != wide && parameters.add) { /* whatever is added to the columns that nobody asked for */
+        status = add_move_rows(b, product, output, product->columns, args[RESULT].tensor, wide);
+    }
     if (status == LEAT_OK) {
         status = cpu_constant_packed(b, node->inputs[1], product->transposed ? pack_rows : pack_columns,
                                      cpu_direct_weights_bytes(&parameters), &args[WEIGHTS].tensor);
@@ -782,7 +789,7 @@ cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product)
     }
     if (status == LEAT_OK) {
         memcpy(step->dims, window, sizeof(window));
-        status = product->columns == wide ? LEAT_OK : add_close_up(b, product, wide, args[RESULT].tensor, output);
+        status = product->columns == wide ? LEAT_OK : add_move_rows(b, product, args[RESULT].tensor, wide, output, product->columns);
     }
     if (status == LEAT_OK) {
         cpu_set_output(b, 0, output);

@@ -294,11 +294,11 @@ test_kernel(const struct kernel *kernel)
     }
     /* More tiles or rows than a block has; weights that are read in long blocks; pixels that follow each other. */
     if (winograd) {
-        test_shape(&(struct cpu_direct){3, 16, 16, 50, 50, 50, 50, 3, 3, 1, 1, 1, 1, true, 0, INFINITY, LEAT_ACTIVATION_NONE}, kernel);
-        test_shape(&(struct cpu_direct){7, 192, 160, 14, 14, 14, 14, 3, 3, 1, 1, 1, 1, false, 0, INFINITY, LEAT_ACTIVATION_NONE}, kernel);
+        test_shape(&(struct cpu_direct){3, 16, 16, 50, 50, 50, 50, 3, 3, 1, 1, 1, 1, true, .most = INFINITY}, kernel);
+        test_shape(&(struct cpu_direct){7, 192, 160, 14, 14, 14, 14, 3, 3, 1, 1, 1, 1, false, .most = INFINITY}, kernel);
     } else {
-        test_shape(&(struct cpu_direct){2, 300, 80, 20, 20, 20, 20, 1, 1, 1, 1, 0, 0, true, 0, INFINITY, LEAT_ACTIVATION_SWISH}, kernel);
-        test_shape(&(struct cpu_direct){1, 5000, 80, 5, 5, 5, 5, 1, 1, 1, 1, 0, 0, false, 0, INFINITY, LEAT_ACTIVATION_NONE}, kernel);
+        test_shape(&(struct cpu_direct){2, 300, 80, 20, 20, 20, 20, 1, 1, 1, 1, 0, 0, true, .most = INFINITY, .smooth = LEAT_ACTIVATION_SWISH}, kernel);
+        test_shape(&(struct cpu_direct){1, 5000, 80, 5, 5, 5, 5, 1, 1, 1, 1, 0, 0, false, .most = INFINITY}, kernel);
     }
 }
 
