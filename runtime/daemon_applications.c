@@ -252,6 +252,9 @@ build_application(struct leat_daemon *daemon, const struct leat_application_opti
         leat_daemon_free_application(app);
         return status;
     }
+    for (uint32_t t = 0; t < app->target.input_count + app->target.output_count; t++) {
+        app->instances.by_payload = app->instances.by_payload || app->target.tensors[t].varying != 0;
+    }
     app->target.id = id;
     *ret_app = app;
     return LEAT_OK;

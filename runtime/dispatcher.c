@@ -1617,11 +1617,13 @@ end_batch(struct leat_dispatcher *dispatcher, struct leat_application *app, uint
 {
     struct worker_record *record = &dispatcher->records[worker_index];
     const bool whole = done->queries > done->expired + done->refused && done->failed == 0;
+    const uint16_t class = done->shape.worker_class;
     const uint64_t waited_ns = batch->arrived_ns + done->paused_ns; /* it may have ended behind the time of this round */
     const struct leat_instance_batch ended = {
         .run_ns = done->exec_ns,
-        .profiled_ns =
-            whole ? leat_profile_mean(&app->instances.measured[batch->variant][done->shape.worker_class], done->items) : 0,
+        .profiled_ns = whole ? leat_instances_expected_ns(&app->instances, batch->variant, class, done->items,
+                                                          &app->profiles[batch->variant][class])
+                             : 0,
         .response_ns = dispatcher->now_ns > waited_ns ? dispatcher->now_ns - waited_ns : 0,
         .items = done->items,
     };

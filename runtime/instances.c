@@ -63,6 +63,18 @@ leat_instances_evaluate(struct leat_instances *instances, uint32_t worker, const
     return overloaded;
 }
 
+uint64_t
+leat_instances_expected_ns(const struct leat_instances *instances, uint32_t variant, uint32_t worker_class, uint32_t items,
+                           const struct leat_profile *learned)
+{
+    const struct leat_profile *measured = &instances->measured[variant][worker_class];
+
+    if (!instances->by_payload) {
+        return leat_profile_mean(measured, items);
+    }
+    return learned->number - measured->number >= LEAT_INSTANCES_LEARNT ? leat_profile_mean(learned, items) : 0;
+}
+
 static bool
 is_slower(const struct leat_profile *profile, const struct leat_profile *measured, uint32_t items)
 {

@@ -3,7 +3,8 @@
  * runtime/instances.h - the instances of an application, one for each variant on each worker, and their states for all to see.
  *
  * Role     The dispatcher keeps them by sched/instance.h. What profiles have learned is no measure of how slow a worker has
- *          become, since they follow it: they are compared with what was measured when the model was loaded.
+ *          become, since they follow it: batches are compared with what was measured when the model was loaded. Where
+ *          their payload decides how long they take, that says nothing, and they are compared with what others took.
  * Threads  [C] control side, before the dispatcher has the application and after.  [D] the dispatcher.  [A] any.
  */
 #ifndef LEAT_RUNTIME_INSTANCES_H
@@ -20,6 +21,8 @@
 #define LEAT_WORKER_CLASSES_MAX 8u
 #define LEAT_INSTANCES_QUIET    30u /* evaluations without a batch, after which what a profile has learned is doubted */
 
+#define LEAT_INSTANCES_LEARNT   64u /* batches of a class, after which it is known what they take that are as long as their payload says */
+
 /* What a class of workers has run of a variant, as last evaluated. */
 struct leat_instances_runs {
     uint32_t number; /* of its profile's observations */
@@ -32,6 +35,7 @@ struct leat_instances {
     struct leat_instance *all;                                /* [worker_count][variant_count] */
     _Atomic uint8_t *states; /* of all, as last evaluated. W: dispatcher, relaxed  R: anyone */
     uint32_t worker_count, variant_count;
+    bool by_payload; /* how long an item takes depends on what is in it. The caller's to set, as above */
     uint32_t out_count; /* of all, as last evaluated: those that are not active. [D] */
 };
 
@@ -43,6 +47,14 @@ void leat_instances_fini(struct leat_instances *instances); /* [C] accepts zeroe
 /* [D] Evaluates those on one worker. Has one become overloaded that was not? */
 bool leat_instances_evaluate(struct leat_instances *instances, uint32_t worker, const struct leat_instance_worker *shared,
                              const struct leat_instance_demand *demand);
+
+/*
+ * [D] What a batch of the variant should take on a worker of the class: what was measured. Where payload decides, that was
+ * on one that finds nothing to do, and it is what the class has learned, from all its workers, once that is
+ * LEAT_INSTANCES_LEARNT batches; 0, before: nothing can be said.
+ */
+uint64_t leat_instances_expected_ns(const struct leat_instances *instances, uint32_t variant, uint32_t worker_class, uint32_t items,
+                                    const struct leat_profile *learned);
 
 /*
  * [D] Once an interval: what the class's profile of a variant has learned gives way to what was measured, where it is slower by a

@@ -111,7 +111,7 @@ struct leat_instance {
 
 struct leat_instance_batch {
     uint64_t run_ns;
-    uint64_t profiled_ns; /* what the profile says of it on average, as measured and not as learned; 0: nothing can be said */
+    uint64_t profiled_ns; /* what it should take, on average: as measured, not as learned; 0: nothing can be said */
     uint64_t response_ns; /* since its oldest query came */
     uint32_t items;       /* >= 1, but where nothing can be said */
 };

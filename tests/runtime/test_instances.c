@@ -40,14 +40,14 @@ expect_counts(uint32_t variant, uint32_t active, uint32_t overloaded, uint32_t i
     EXPECT(counts[LEAT_INSTANCE_INTERFERED] == interfered);
 }
 
-/* Every 20 ms a query for each worker, for so many seconds; what each answered by which variant goes to `served`. */
+/* A query for each worker, so often and so long after each other; what each answered by which variant goes to `served`. */
 static void
-serve_lightly(uint32_t seconds)
+serve_apart(uint32_t times, uint64_t apart_ns)
 {
     struct leat_wire_response response;
 
     memset(served, 0, sizeof(served));
-    for (uint32_t i = 0; i < 50 * seconds; i++) {
+    for (uint32_t i = 0; i < times; i++) {
         const uint64_t begin_ns = steps.now_ns;
         for (uint32_t q = 0; q < WORKERS; q++) {
             steps_submit(q, 1, 0);
@@ -61,10 +61,16 @@ serve_lightly(uint32_t seconds)
             EXPECT(steps_answer(q, &response) && response.outcome == LEAT_OUTCOME_OK);
             served[response.worker][response.variant]++;
         }
-        EXPECT(steps.now_ns < begin_ns + 20000000);
-        steps_round(begin_ns + 20000000 - steps.now_ns);
+        EXPECT(steps.now_ns < begin_ns + apart_ns);
+        steps_round(begin_ns + apart_ns - steps.now_ns);
         leat_dispatcher_check(steps.dispatcher);
     }
+}
+
+static void
+serve_lightly(uint32_t seconds)
+{
+    serve_apart(50 * seconds, 20000000);
 }
 
 static void
@@ -128,6 +134,43 @@ test_no_way_out(void)
     for (uint32_t w = 0; w < WORKERS; w++) {
         EXPECT(served[w][0] + served[w][1] == 500 && served[w][0] > 0 && served[w][1] > 0);
     }
+    steps_stop();
+}
+
+/*
+ * Where payload decides how long a batch takes, and all take five times as long as those that were measured, nobody is
+ * disturbed; who takes five times as long as the others is.
+ */
+static void
+test_by_payload(bool by_payload)
+{
+    const struct steps_options options = {
+        .worker_count = WORKERS,
+        .classes = classes,
+        .worker_depth = 1,
+        .sessions = 1,
+        .router = &leat_router_fcfs,
+        .selector = &leat_selector_single,
+        .variant_count = 1,
+        .latency_ns = {500000},
+    };
+    steps_start(&options);
+    steps.app.instances.by_payload = by_payload;
+    steps.slow[0][0] = steps.slow[1][0] = 5;
+    for (uint32_t i = 0; i < 20 * LEAT_INSTANCE_BATCHES; i++) { /* as few as make verdicts */
+        serve_apart(1, LEAT_INSTANCE_INTERVAL_NS / LEAT_INSTANCE_BATCHES);
+        if (by_payload) {
+            expect_counts(0, WORKERS, 0, 0);
+        }
+    }
+    serve_lightly(10);
+    if (!by_payload) {
+        expect_counts(0, 0, 0, WORKERS);
+    }
+    steps.slow[1][0] = 25;
+    serve_lightly(2);
+    EXPECT(state_of(1, 0) == LEAT_INSTANCE_INTERFERED);
+    EXPECT(state_of(0, 0) == (by_payload ? LEAT_INSTANCE_ACTIVE : LEAT_INSTANCE_INTERFERED));
     steps_stop();
 }
 
@@ -594,6 +637,8 @@ main(void)
     (void)printf("seed %llu\n", (unsigned long long)leat_test_seed);
     test_slow_instance_is_avoided();
     test_no_way_out();
+    test_by_payload(false);
+    test_by_payload(true);
     test_slow_worker_is_left_alone(&leat_router_fcfs);
     test_slow_worker_is_left_alone(&leat_router_shortest_queue);
     test_slow_workers_serve(&leat_router_fcfs);
