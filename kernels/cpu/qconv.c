@@ -69,7 +69,8 @@ layout_of(const struct cpu_qconv *p)
 {
     const struct leat_window *w = &p->window;
     const int64_t depth = cpu_qconv_depth(p->inputs), lines = w->kernel[0] * w->kernel[1], all_lines = p->items * w->out[0] * w->out[1];
-    const int64_t across = w->out[2] < CPU_QCONV_BLOCK ? w->out[2] : CPU_QCONV_BLOCK, units = CPU_QCONV_BLOCK / across < all_lines ? CPU_QCONV_BLOCK / across : all_lines;
+    const int64_t across = w->out[2] < CPU_QCONV_BLOCK ? w->out[2] : CPU_QCONV_BLOCK;
+    const int64_t units = CPU_QCONV_BLOCK / across < all_lines ? CPU_QCONV_BLOCK / across : all_lines;
     const bool gaps = w->dilation[2] > 1 && w->kernel[2] > 1;
     struct layout l = {.pixels = all_lines * w->out[2], .width = w->out[2]};
 

@@ -22,7 +22,7 @@ enum {
 };
 
 /* Where the parts of packed weights lie, which begin with a line that says whether there are any of them, or those of cpu_qconv_pack(). */
-struct parts {
+struct layout {
     int32_t *sums;     /* [panels][CPU_PANEL], of all weights of an output */
     int32_t *narrow;   /* [panels]: how many fours are multiplied as 8 bits */
     uint16_t *places;  /* [panels][fours]: which ones they are */
@@ -35,8 +35,8 @@ whole_lines(int64_t bytes)
     return (size_t)leat_round_up((uint64_t)bytes, LINE);
 }
 
-static struct parts
-parts_of(const void *packed, int64_t outputs, int64_t inputs, size_t *ret_bytes)
+static struct layout
+layout_of(const void *packed, int64_t outputs, int64_t inputs, size_t *ret_bytes)
 {
     const int64_t panels = cpu_qconv_panels(outputs), quads = inputs / QUAD;
     const size_t sums = LINE, narrow = sums + whole_lines(panels * CPU_PANEL * 4), places = narrow + whole_lines(panels * 4);
@@ -44,8 +44,8 @@ parts_of(const void *packed, int64_t outputs, int64_t inputs, size_t *ret_bytes)
     unsigned char *at = (unsigned char *)(uintptr_t)packed;
 
     *ret_bytes = weights + (size_t)(panels * quads * QUADS);
-    return at == NULL ? (struct parts){.sums = NULL}
-                      : (struct parts){(int32_t *)(void *)(at + sums), (int32_t *)(void *)(at + narrow), (uint16_t *)(void *)(at + places),
+    return at == NULL ? (struct layout){.sums = NULL}
+                      : (struct layout){(int32_t *)(void *)(at + sums), (int32_t *)(void *)(at + narrow), (uint16_t *)(void *)(at + places),
                                        (int8_t *)(at + weights)};
 }
 
@@ -64,7 +64,7 @@ cpu_qconv_narrow_bytes(int64_t outputs, int64_t inputs)
 {
     size_t bytes;
 
-    (void)parts_of(NULL, outputs, inputs, &bytes);
+    (void)layout_of(NULL, outputs, inputs, &bytes);
     return bytes;
 }
 
@@ -99,7 +99,7 @@ count_narrow(const int8_t *weights, const struct cpu_qconv_strides *strides, int
 }
 
 static void
-pack_panel(const int8_t *weights, const struct cpu_qconv_strides *strides, int64_t count, int64_t quads, const struct parts *to)
+pack_panel(const int8_t *weights, const struct cpu_qconv_strides *strides, int64_t count, int64_t quads, const struct layout *to)
 {
     int64_t narrow = 0, wide = *to->narrow;
     int8_t quad[CPU_PANEL][QUAD];
@@ -124,7 +124,7 @@ cpu_qconv_pack_narrow(const int8_t *weights, const struct cpu_qconv_strides *str
     const int64_t quads = inputs / QUAD, panels = cpu_qconv_panels(outputs);
     int64_t narrow = 0;
     size_t bytes;
-    struct parts to = parts_of(ret_packed, outputs, inputs, &bytes);
+    struct layout to = layout_of(ret_packed, outputs, inputs, &bytes);
 
     for (int64_t n = 0; n < panels; n++) {
         const int64_t left = outputs - n * CPU_PANEL, count = left < CPU_PANEL ? left : CPU_PANEL;
@@ -270,7 +270,7 @@ widen(const uint8_t *from, int64_t count, int16_t *ret)
 
 /* Panel n of `count` pixels. */
 static void
-run_panel(const struct cpu_qconv_work *work, const struct parts *from, struct operands *p, int64_t count, int64_t n, uint8_t *result)
+run_panel(const struct cpu_qconv_work *work, const struct layout *from, struct operands *p, int64_t count, int64_t n, uint8_t *result)
 {
     const int64_t quads = p->inputs / QUAD, narrow = from->narrow[n], outputs = work->p->outputs - n * CPU_PANEL;
     const uint16_t *places = from->places + n * quads;
@@ -307,7 +307,7 @@ cpu_qconv_run_narrow(const struct cpu_qconv_work *work, const uint8_t *source, i
     const struct cpu_qconv *p = work->p;
     struct cpu_qconv_part parts[CPU_QCONV_PARTS];
     size_t bytes;
-    const struct parts from = parts_of(work->packed, p->outputs, p->inputs, &bytes);
+    const struct layout from = layout_of(work->packed, p->outputs, p->inputs, &bytes);
 
     const int64_t part_count = cpu_qconv_parts(p->window.out[2], cpu_qconv_panels(p->outputs), member, members, parts);
     for (int64_t i = 0; i < part_count; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cpu/qconv_stages.h - what both ways of kernels/cpu/qconv.h share: sums of products of 16 bits, and their results. */
+/* kernels/cpu/qconv_stages.h - what the ways of kernels/cpu/qconv.h share: how members divide, sums of products, results. */
 #ifndef LEAT_KERNELS_CPU_QCONV_STAGES_H
 #define LEAT_KERNELS_CPU_QCONV_STAGES_H
 
