@@ -484,7 +484,7 @@ cpu_lower_qlinear(struct cpu_builder *b, const struct cpu_qlinear *q)
 
 /* ---- Sums and functions of single elements ------------------------------------------------------------- */
 
-enum { REPEATED = 256 }; /* elements of a short operand that are added at a time */
+enum { REPEATED = 2048 }; /* elements of a short operand that are added at a time, at most */
 
 static struct cpu_combination
 combination_of(const struct leat_graph *graph, const struct leat_node *node)
@@ -497,28 +497,46 @@ combination_of(const struct leat_graph *graph, const struct leat_node *node)
     };
 }
 
-/* `inner` elements of b are repeated; `outer`: quickly; args: a, b, y. */
+/* Elements begin..end of a, with the first `period` of b repeated from 0 on. */
 static void
-add_part(const struct cpu_call *call, size_t begin, size_t end)
+add_repeated(const struct cpu_combination *combination, const uint8_t *a, const uint8_t *b, size_t period, size_t begin, size_t end,
+             uint8_t *y)
 {
-    struct cpu_combination combination = combination_of(call->program->graph, call->step->node);
-    const uint8_t *first = call->pointers[0], *second = call->pointers[1];
     uint8_t repeated[REPEATED];
-    size_t period = call->step->inner;
 
-    combination.quick = call->step->outer != 0;
-    if (period <= REPEATED / 2) {
-        const size_t times = REPEATED / period;
+    if (period == 1) {
+        memset(repeated, *b, sizeof(repeated));
+        b = repeated;
+        period = REPEATED;
+    } else if (period <= REPEATED / 2 && end - begin > period) {
+        const size_t fit = REPEATED / period, wanted = (end - begin) / period + 1, times = fit < wanted ? fit : wanted;
         for (size_t t = 0; t < times; t++) {
-            memcpy(repeated + t * period, second, period);
+            memcpy(repeated + t * period, b, period);
         }
-        second = repeated;
+        b = repeated;
         period *= times;
     }
     for (size_t i = begin, count; i < end; i += count) {
         const size_t left = period - i % period;
         count = left < end - i ? left : end - i;
-        cpu_combine_quantised(&combination, first + i, second + i % period, (uint8_t *)call->pointers[2] + i, count);
+        cpu_combine_quantised(combination, a + i, b + i % period, y + i, count);
+    }
+}
+
+/* Of each `dims[0]` elements `inner` others of b are repeated; `outer`: quickly; args: a, b, y. */
+static void
+add_part(const struct cpu_call *call, size_t begin, size_t end)
+{
+    const size_t run = (size_t)call->step->dims[0], period = call->step->inner;
+    struct cpu_combination combination = combination_of(call->program->graph, call->step->node);
+    const uint8_t *a = call->pointers[0], *b = call->pointers[1];
+    uint8_t *y = call->pointers[2];
+
+    combination.quick = call->step->outer != 0;
+    for (size_t i = begin, next; i < end; i = next) {
+        const size_t first = i / run * run;
+        next = first + run < end ? first + run : end;
+        add_repeated(&combination, a + first, b + i / run * period, period, i - first, next - first, y + first);
     }
 }
 
@@ -527,6 +545,14 @@ add_numbers(const struct cpu_call *call)
 {
     cpu_share(call, add_part, call->step->count, SHARED_LEAST);
     return LEAT_OK;
+}
+
+/* Of dense feature maps: the channels of a pixel are side by side, and the pixels of an item. */
+static bool
+channels_are_last(const dnnl_memory_desc_t *md, size_t elements)
+{
+    return md->ndims > 2 && md->format_desc.blocking.inner_nblks == 0 && md->format_desc.blocking.strides[1] == 1 &&
+           (md->dims[0] == 1 || md->format_desc.blocking.strides[0] == (int64_t)elements / md->dims[0]);
 }
 
 enum leat_status
@@ -547,8 +573,13 @@ cpu_lower_qlinear_add(struct cpu_builder *b)
     if (count == 0 || period == 0) {
         return LEAT_AGAIN;
     }
-    const bool whole = period == count && leat_node_input(b->graph, node, CPU_QLINEAR_W)->rank == y->rank;
-    enum leat_status status = source_of(b, !whole, &args[0].tensor);
+    const bool as_many = leat_node_input(b->graph, node, CPU_QLINEAR_W)->rank == y->rank;
+    const bool whole = as_many && period == count, spread = as_many && period < count;
+    enum leat_status status = source_of(b, !as_many, &args[0].tensor);
+    const bool last = spread && status == LEAT_OK && channels_are_last(&b->program->tensors[args[0].tensor].md, count);
+    if (status == LEAT_OK && spread && !last) {
+        status = cpu_plain(b, node->inputs[CPU_QLINEAR_X], &args[0].tensor);
+    }
     if (status != LEAT_OK) {
         return status;
     }
@@ -570,7 +601,8 @@ cpu_lower_qlinear_add(struct cpu_builder *b)
     if (status == LEAT_OK) {
         const struct cpu_combination combination = combination_of(b->graph, node);
         step->count = count;
-        step->inner = period;
+        step->inner = !spread ? period : last ? (size_t)y->dims[1] : 1;
+        step->dims[0] = (int64_t)(!spread ? count : last ? count / (size_t)y->dims[0] : count / period);
         step->outer = cpu_combines_quickly(&combination);
         cpu_set_output(b, 0, args[2].tensor);
     }

@@ -220,16 +220,16 @@ store_halves(const __m256i numbers[4], const struct cpu_scale *scale, uint8_t *y
 }
 
 HALF_INLINE __m256i
-numbers_of_half(const uint8_t *x, const struct cpu_scale *scale)
+numbers_of_half(const uint8_t *x, const bool is_signed)
 {
     const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)x);
-    return scale->is_signed ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
+    return is_signed ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
 }
 
 HALF_INLINE __m256
 dequantised_half(const uint8_t *x, const struct cpu_scale *scale)
 {
-    const __m256i q = numbers_of_half(x, scale);
+    const __m256i q = numbers_of_half(x, scale->is_signed);
 
     return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(q, _mm256_set1_epi32(scale->zero))), _mm256_set1_ps(scale->scale));
 }
@@ -280,8 +280,9 @@ combine_halves(const struct cpu_combination c, const uint8_t *a, const uint8_t *
 }
 
 /* In units of the result: a sum of multiples of both and a constant, or a multiple of both less their zero points. */
-CPU_AVX2 static size_t
-combine_quickly(const struct cpu_combination c, const uint8_t *a, const uint8_t *b, uint8_t *y, size_t count)
+HALF_INLINE size_t
+combine_units(const struct cpu_combination c, const uint8_t *a, const uint8_t *b, uint8_t *y, size_t count, const bool is_product,
+              const bool a_signed, const bool b_signed)
 {
     const double a_unit = (double)c.a.scale / (double)c.y.scale, b_unit = (double)c.b.scale / (double)c.y.scale;
     const __m256 of_a = _mm256_set1_ps((float)a_unit), of_b = _mm256_set1_ps((float)b_unit);
@@ -295,16 +296,25 @@ combine_quickly(const struct cpu_combination c, const uint8_t *a, const uint8_t 
 #pragma GCC unroll 4
         for (int v = 0; v < 4; v++) {
             const size_t at = i + (size_t)v * CPU_HALF;
-            const __m256 left = _mm256_cvtepi32_ps(numbers_of_half(a + at, &c.a));
-            const __m256 right = _mm256_cvtepi32_ps(numbers_of_half(b + at, &c.b));
+            const __m256 left = _mm256_cvtepi32_ps(numbers_of_half(a + at, a_signed));
+            const __m256 right = _mm256_cvtepi32_ps(numbers_of_half(b + at, b_signed));
             const __m256 product = _mm256_mul_ps(_mm256_sub_ps(left, a_zero), _mm256_sub_ps(right, b_zero));
             const __m256 sum = _mm256_fmadd_ps(left, of_a, _mm256_fmadd_ps(right, of_b, added));
-            const __m256 near = _mm256_min_ps(c.product ? _mm256_mul_ps(product, of_both) : sum, _mm256_set1_ps(FAR));
+            const __m256 near = _mm256_min_ps(is_product ? _mm256_mul_ps(product, of_both) : sum, _mm256_set1_ps(FAR));
             numbers[v] = _mm256_cvtps_epi32(near);
         }
         store_halves(numbers, &c.y, y + i);
     }
     return i;
+}
+
+CPU_AVX2 static size_t
+combine_quickly(const struct cpu_combination c, const uint8_t *a, const uint8_t *b, uint8_t *y, size_t count)
+{
+    if (c.a.is_signed || c.b.is_signed) {
+        return combine_units(c, a, b, y, count, c.product, c.a.is_signed, c.b.is_signed);
+    }
+    return c.product ? combine_units(c, a, b, y, count, true, false, false) : combine_units(c, a, b, y, count, false, false, false);
 }
 
 CPU_AVX2 static size_t

@@ -175,7 +175,7 @@ LEAT_INFER_FUNCTION(qlinear_matmul)
     return status;
 }
 
-/* a, its scale and zero point, b, its scale and zero point, scale and zero point of y; a has the shape of y */
+/* a, its scale and zero point, b, its scale and zero point, scale and zero point of y; a has the shape of y, b the last dims or 1 for them */
 LEAT_INFER_FUNCTION(qlinear_add)
 {
     (void)mixes_items;

@@ -409,6 +409,24 @@ repeats(const struct leat_value *a, const struct leat_value *b, const struct lea
     return same;
 }
 
+/* The dims of a are those of the sum; b has one element for each channel of each item. */
+static bool
+spreads(const struct leat_value *a, const struct leat_value *b, const struct leat_value *sum)
+{
+    bool same = a->rank == sum->rank && b->rank == a->rank && a->rank > 2;
+
+    for (uint32_t d = 0; same && d < a->rank; d++) {
+        same = a->dims[d] == sum->dims[d] && a->dims[d] != LEAT_DIM_UNKNOWN && b->dims[d] == (d < 2 ? a->dims[d] : 1);
+    }
+    return same;
+}
+
+static bool
+takes_second(const struct leat_value *a, const struct leat_value *b, const struct leat_value *sum)
+{
+    return repeats(a, b, sum) || spreads(a, b, sum);
+}
+
 /* Or a product, element by element. */
 static enum leat_status
 fuse_sum(struct fusion *f, struct leat_node *last, const struct leat_node *node,
@@ -420,12 +438,12 @@ fuse_sum(struct fusion *f, struct leat_node *last, const struct leat_node *node,
     if (!find_numbers(f, node->inputs[0], &a) || !find_numbers(f, node->inputs[1], &b)) {
         return LEAT_OK;
     }
-    if (!repeats(&values[a.q], &values[b.q], sum)) {
+    if (!takes_second(&values[a.q], &values[b.q], sum)) {
         const struct numbers swapped = a;
         a = b;
         b = swapped;
     }
-    if (!repeats(&values[a.q], &values[b.q], sum)) {
+    if (!takes_second(&values[a.q], &values[b.q], sum)) {
         return LEAT_OK;
     }
     const uint32_t inputs[8] = {a.q, a.scale, a.zero, b.q, b.scale, b.zero, y->scale, y->zero};

@@ -217,17 +217,19 @@ LEAT_REFERENCE_FUNCTION(qlinear_lookup)
     return LEAT_OK;
 }
 
-/* What DequantizeLinear, Add or Mul, and QuantizeLinear make; b is repeated. */
+/* What DequantizeLinear, Add or Mul, and QuantizeLinear make; b is repeated, or, where it has as many dims, each of it goes for several. */
 LEAT_REFERENCE_FUNCTION(qlinear_add)
 {
     const bool sum = eval->node->op->kind == LEAT_OP_QLINEAR_ADD;
     const struct leat_value *a = leat_eval_input(eval, 0), *b = leat_eval_input(eval, 3);
     const size_t count = leat_value_elements(a), period = leat_value_elements(b);
+    const bool spread = b->rank == a->rank;
     const float step = (float)scale(eval, 6, 0);
 
     for (size_t i = 0; i < count; i++) {
+        const size_t place = spread ? i / (count / period) : i % period;
         const int64_t q_a = leat_element_int(a->dtype, leat_eval_in(eval, 0), i);
-        const int64_t q_b = leat_element_int(b->dtype, leat_eval_in(eval, 3), i % period);
+        const int64_t q_b = leat_element_int(b->dtype, leat_eval_in(eval, 3), place);
         const float x = (float)((double)(q_a - zero_point(eval, 2, 0)) * scale(eval, 1, 0));
         const float y = (float)((double)(q_b - zero_point(eval, 5, 0)) * scale(eval, 4, 0));
         store_quantised(leat_eval_output(eval, 0)->dtype, leat_eval_out(eval, 0), i, (double)((sum ? x + y : x * y) / step),

@@ -792,6 +792,36 @@ test_sum(struct leat_team *team, bool product)
     free(numbers);
 }
 
+/* Feature maps, plain or as a convolution leaves them, and one number for each channel of each item, one of their pixels. */
+static void
+test_spread(struct leat_team *team, bool product)
+{
+    const bool whole = cpu_fours_run_here() || cpu_weights_most(true, dnnl_u8) == INT8_MAX, behind = whole && between(0, 1) == 0;
+    int64_t channels = between(0, 1) == 0 ? 16 * between(1, 9) : between(1, 40), image = between(2, 9);
+    float scale = 1.0f / 64;
+    char list[64];
+
+    start_network(true);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(2, channels, image, image));
+    const char *first = add_qdq("x", scale, some_zero());
+    if (behind) {
+        const int64_t outputs = between(1, 40);
+        first = add_conv(first, "conv", channels, outputs, 1, &image, &scale);
+    }
+    (void)builder_constant(&b, "begin", ONNX_I64, (const int64_t[]){0, 0}, DIMS(2));
+    (void)builder_constant(&b, "end", ONNX_I64, (const int64_t[]){1, 1}, DIMS(2));
+    (void)builder_constant(&b, "axes", ONNX_I64, (const int64_t[]){2, 3}, DIMS(2));
+    (void)snprintf(list, sizeof(list), "%s begin end axes", first);
+    (void)builder_node(&b, "Slice", list, "pixel");
+    const char *second = add_qdq("pixel", scale, net.zero);
+    const bool swapped = between(0, 1) == 0;
+    (void)snprintf(list, sizeof(list), "%s %s", swapped ? second : first, swapped ? first : second);
+    (void)builder_node(&b, product ? "Mul" : "Add", list, "r");
+    const float result = some_scale(product ? scale * scale * 100 : 2 * scale);
+    net.sums = 1;
+    expect_network(add_qdq("r", result, some_zero()), result, 0, team, 1.0f / 128);
+}
+
 /* Functions of single elements, one behind the other: the same for all numbers that are equal. */
 static void
 test_functions(struct leat_team *team)
@@ -947,6 +977,8 @@ main(void)
         test_chain(team);
         test_sum(team, false);
         test_sum(team, true);
+        test_spread(team, false);
+        test_spread(team, true);
         test_functions(team);
     }
     leat_team_destroy(team);
