@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Admin requests about models; docs/control.md lists them. */
-#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/align.h"
 #include "kernels/graph.h"
+#include "kernels/mapping.h"
 #include "runtime/admin_private.h"
 
 #define MODEL_BYTES_MAX ((uint64_t)2 << 30)
@@ -130,6 +131,10 @@ struct add_request {
     struct leat_variant_file files[LEAT_ONNX_FILES_MAX]; /* that came with it; as they are kept, once they are */
     uint32_t file_count;
     uint32_t taken_count; /* of these, whose descriptors are ours */
+    struct leat_mapping *mapping; /* of the model, in a copy of our own */
+    char sha256[65];              /* of a copy that is kept; "": it is not */
+    const void *onnx;
+    size_t onnx_bytes;
 };
 
 bool
@@ -203,38 +208,47 @@ parse_add(const json_t *request, struct add_request *add)
     return status;
 }
 
+/* Where nothing is kept. */
+static enum leat_status
+copy_to_memory(int fd, uint64_t most, int *ret_fd)
+{
+    uint64_t bytes;
+    const int copy = memfd_create("leat-model", MFD_CLOEXEC);
+
+    if (copy < 0) {
+        return LEAT_FAIL(LEAT_ERR_SYS, "cannot make room for a model");
+    }
+    const enum leat_status status = leat_registry_copy_file(fd, copy, most, &bytes);
+    if (status != LEAT_OK) {
+        (void)close(copy);
+        return status;
+    }
+    *ret_fd = copy;
+    return LEAT_OK;
+}
+
 /*
- * The client keeps its descriptor and could change the file while we read it: take a private copy, so that what
- * was checked is what is used. The model is the file's first `count` bytes, or all of it where that is 0.
+ * The client keeps its descriptor and could change the file while we read it: what is mapped, and used as it was checked, is the
+ * copy that is kept, or one of our own. Weights may stay there (kernels/mapping.h).
  */
 static enum leat_status
-read_model(int fd, uint64_t count, void **ret_bytes, size_t *ret_count)
+take_model(const struct leat_daemon *daemon, int fd, struct add_request *add)
 {
+    const struct leat_daemon_store *store = daemon->options.store;
+    struct leat_variant_file copy = {.name = add->name, .fd = -1};
     struct stat info;
 
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "a model must be a regular file");
     }
-    count = count > 0 ? count : (uint64_t)info.st_size;
-    if (count > MODEL_BYTES_MAX) {
+    if ((add->model_bytes > 0 ? add->model_bytes : (uint64_t)info.st_size) > MODEL_BYTES_MAX) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "a model file may have %llu bytes", (unsigned long long)MODEL_BYTES_MAX);
     }
-    unsigned char *bytes = malloc(count + 1);
-    if (bytes == NULL) {
-        return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a model of %llu bytes", (unsigned long long)count);
-    }
-    for (uint64_t done = 0; done < count;) {
-        const ssize_t got = pread(fd, bytes + done, count - done, (off_t)done);
-        if (got == 0 || (got < 0 && errno != EINTR)) {
-            free(bytes);
-            return got < 0 ? LEAT_FAIL(LEAT_ERR_SYS, "cannot read the model")
-                           : LEAT_FAIL(LEAT_ERR_PROTO, "the model file ends before its end");
-        }
-        done += got > 0 ? (uint64_t)got : 0;
-    }
-    *ret_bytes = bytes;
-    *ret_count = count;
-    return LEAT_OK;
+    const enum leat_status status = store != NULL && store->take_file != NULL
+                                        ? store->take_file(store->context, fd, add->model_bytes, &copy)
+                                        : copy_to_memory(fd, add->model_bytes, &copy.fd);
+    (void)snprintf(add->sha256, sizeof(add->sha256), "%s", copy.sha256);
+    return status == LEAT_OK ? leat_variant_map_file(copy.fd, add->name, &add->mapping, &add->onnx, &add->onnx_bytes) : status;
 }
 
 /* ---- A labelled set behind the model ------------------------------------------------------------ */
@@ -362,7 +376,7 @@ take_files(const struct leat_daemon *daemon, struct add_request *add)
     for (uint32_t f = 0; f < add->file_count && status == LEAT_OK; f++) {
         struct leat_variant_file *file = &add->files[f];
         if (store != NULL && store->take_file != NULL) {
-            status = store->take_file(store->context, file->fd, file);
+            status = store->take_file(store->context, file->fd, 0, file);
             add->taken_count += status == LEAT_OK;
         } else if (fstat(file->fd, &info) == 0) {
             file->bytes = (uint64_t)info.st_size;
@@ -372,7 +386,7 @@ take_files(const struct leat_daemon *daemon, struct add_request *add)
     return status;
 }
 
-/* Those of a model that is kept now stay. */
+/* Those of a model that is kept now stay, and weights hold the mapping that they are in. */
 static void
 release_files(const struct leat_daemon *daemon, const struct add_request *add)
 {
@@ -381,7 +395,8 @@ release_files(const struct leat_daemon *daemon, const struct add_request *add)
     for (uint32_t f = 0; f < add->taken_count; f++) {
         (void)close(add->files[f].fd);
     }
-    if (add->file_count > 0 && store != NULL && store->release_files != NULL) {
+    leat_mapping_release(add->mapping);
+    if (store != NULL && store->release_files != NULL) {
         store->release_files(store->context);
     }
 }
@@ -426,8 +441,6 @@ add_model(struct leat_daemon *daemon, const json_t *request, const int *fds, uin
     const int fd = fd_count > 0 ? fds[0] : -1;
     const char *app_name = json_string_value(json_object_get(request, "app"));
     struct leat_registry_application application;
-    void *onnx = NULL;
-    size_t onnx_bytes = 0;
 
     enum leat_status status = parse_add(request, add);
     if (status == LEAT_OK && add->synthetic && fd >= 0) {
@@ -446,12 +459,12 @@ add_model(struct leat_daemon *daemon, const json_t *request, const int *fds, uin
         status = app_name != NULL ? leat_admin_get_application(daemon, app_name, &application)
                                   : LEAT_FAIL(LEAT_ERR_INVALID, "'app' must be a name");
     }
-    if (status == LEAT_OK && !add->synthetic) {
-        status = fd >= 0 ? read_model(fd, add->model_bytes, &onnx, &onnx_bytes)
-                         : LEAT_FAIL(LEAT_ERR_INVALID, "backend '%s' needs a model file", add->backend);
-    }
     if (status == LEAT_OK) {
         status = check_name(daemon, add->name);
+    }
+    if (status == LEAT_OK && !add->synthetic) {
+        status = fd >= 0 ? take_model(daemon, fd, add)
+                         : LEAT_FAIL(LEAT_ERR_INVALID, "backend '%s' needs a model file", add->backend);
     }
     if (status == LEAT_OK) {
         status = take_files(daemon, add);
@@ -462,8 +475,10 @@ add_model(struct leat_daemon *daemon, const json_t *request, const int *fds, uin
                 {
                     .name = add->name,
                     .backend = add->backend,
-                    .onnx = onnx,
-                    .onnx_bytes = onnx_bytes,
+                    .onnx = add->onnx,
+                    .onnx_bytes = add->onnx_bytes,
+                    .onnx_mapping = add->mapping,
+                    .onnx_sha256 = add->sha256[0] != '\0' ? add->sha256 : NULL,
                     .files = add->files,
                     .file_count = add->file_count,
                     .options_json = add->options_json,
@@ -482,7 +497,6 @@ add_model(struct leat_daemon *daemon, const json_t *request, const int *fds, uin
         status = leat_admin_add_variants(daemon, &order, names, left_out);
     }
     release_files(daemon, add);
-    free(onnx);
     return status;
 }
 
@@ -590,7 +604,7 @@ copy_file(const struct leat_daemon_store *store, const char *model, const char *
     enum leat_status status = store->open_file != NULL ? store->open_file(store->context, model, name, &from)
                                                        : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "no files are kept");
     if (status == LEAT_OK) {
-        status = leat_registry_copy_file(from, fd, &bytes);
+        status = leat_registry_copy_file(from, fd, 0, &bytes);
         *ret_count = status == LEAT_OK ? bytes : 0;
         (void)close(from);
     }

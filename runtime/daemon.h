@@ -84,10 +84,11 @@ struct leat_daemon_store {
     /* A kept model's file, to be free()'d. LEAT_ERR_NOT_FOUND where none is kept by that name. NULL: none ever is. */
     enum leat_status (*read_model)(void *context, const char *model, void **ret_bytes, size_t *ret_count);
     /*
-     * A file of weights, copied: ret_file has it open, with its size and hash; its name is left as it is. It is kept with
-     * models that name it, else until release_files. NULL: none ever is, and models use what they are given.
+     * A file of weights, or a model in its first `most` bytes where that is not 0, copied: ret_file has it open, with its size and
+     * hash; its name is left as it is. It is kept with models that name it or are it, else until release_files. NULL: none ever is,
+     * and models use what they are given.
      */
-    enum leat_status (*take_file)(void *context, int fd, struct leat_variant_file *ret_file);
+    enum leat_status (*take_file)(void *context, int fd, uint64_t most, struct leat_variant_file *ret_file);
     void (*release_files)(void *context);
     /* Of a kept model, by the model's name for it, open for reading. */
     enum leat_status (*open_file)(void *context, const char *model, const char *name, int *ret_fd);

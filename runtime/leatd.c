@@ -124,33 +124,13 @@ load_config(const struct arguments *arguments, struct leat_config **ret_config)
 
 /* ---- Models ----------------------------------------------------------------------------------- */
 
-/* A model's file, for as long as weights stay there. Takes fd. */
-static enum leat_status
-map_file(int fd, const char *name, struct leat_mapping **ret_mapping, const void **ret_bytes, size_t *ret_count)
-{
-    struct leat_mapping *mapping = NULL;
-
-    enum leat_status status = leat_mapping_create(fd, name, &mapping);
-    (void)close(fd);
-    if (status != LEAT_OK) {
-        return status;
-    }
-    *ret_bytes = leat_mapping_data(mapping, ret_count);
-    if (*ret_count == 0) {
-        leat_mapping_release(mapping);
-        return LEAT_FAIL(LEAT_ERR_PROTO, "the file '%.64s' is empty", name);
-    }
-    *ret_mapping = mapping;
-    return LEAT_OK;
-}
-
 static enum leat_status
 map_path(const char *path, struct leat_mapping **ret_mapping, const void **ret_bytes, size_t *ret_count)
 {
     const char *slash = strrchr(path, '/');
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
 
-    return fd >= 0 ? map_file(fd, slash != NULL ? slash + 1 : path, ret_mapping, ret_bytes, ret_count)
+    return fd >= 0 ? leat_variant_map_file(fd, slash != NULL ? slash + 1 : path, ret_mapping, ret_bytes, ret_count)
                    : LEAT_FAIL(LEAT_ERR_SYS, "cannot open %s", path);
 }
 
@@ -269,7 +249,7 @@ load_kept_model(struct leat_daemon *daemon, struct leat_registry *registry, cons
         int fd;
         status = leat_registry_open_model(registry, model, &fd);
         if (status == LEAT_OK) {
-            status = map_file(fd, model->name, &mapping, &onnx, &onnx_bytes);
+            status = leat_variant_map_file(fd, model->name, &mapping, &onnx, &onnx_bytes);
         }
     }
     if (status == LEAT_OK) {
@@ -334,6 +314,9 @@ keep_model(struct leat_registry *registry, const struct leat_daemon_addition *ad
         memcpy(files[f].sha256, source->files[f].sha256, sizeof(files[f].sha256));
     }
     model.created_s = (uint64_t)time(NULL);
+    if (source->onnx_sha256 != NULL) {
+        (void)snprintf(model.sha256, sizeof(model.sha256), "%s", source->onnx_sha256);
+    }
     enum leat_status status = leat_registry_add(registry, &model, source->onnx, source->onnx_bytes);
     if (status == LEAT_OK) {
         status = leat_registry_put_measured(registry, model.name, addition->measured);
@@ -454,11 +437,11 @@ read_kept(void *context, const char *name, void **ret_bytes, size_t *ret_count)
 }
 
 static enum leat_status
-take_file(void *context, int fd, struct leat_variant_file *ret_file)
+take_file(void *context, int fd, uint64_t most, struct leat_variant_file *ret_file)
 {
     struct leat_registry_file taken = {.name = (char *)(uintptr_t)ret_file->name}; /* only read */
 
-    const enum leat_status status = leat_registry_take_file(take(context), fd, &taken, &ret_file->fd);
+    const enum leat_status status = leat_registry_take_file(take(context), fd, most, &taken, &ret_file->fd);
     give(context);
     if (status == LEAT_OK) {
         ret_file->bytes = taken.bytes;

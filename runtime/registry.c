@@ -303,16 +303,22 @@ count_users(const struct leat_registry *registry, const char *sha256)
 }
 
 static bool
-is_wanted(void *context, const char *name)
+is_taken(const struct leat_registry *registry, const char *name)
 {
-    const struct leat_registry *registry = context;
-
     for (uint32_t t = 0; t < registry->taken_count; t++) {
         if (strcmp(registry->taken[t], name) == 0) {
             return true;
         }
     }
-    return count_users(registry, name) != 0; /* in doubt it stays */
+    return false;
+}
+
+static bool
+is_wanted(void *context, const char *name)
+{
+    const struct leat_registry *registry = context;
+
+    return is_taken(registry, name) || count_users(registry, name) != 0; /* in doubt it stays */
 }
 
 enum leat_status
@@ -356,7 +362,7 @@ leat_registry_close(struct leat_registry *registry)
 /* ---- Files beside a model's own ------------------------------------------------------------------ */
 
 enum leat_status
-leat_registry_take_file(struct leat_registry *registry, int fd, struct leat_registry_file *ret_file, int *ret_fd)
+leat_registry_take_file(struct leat_registry *registry, int fd, uint64_t most, struct leat_registry_file *ret_file, int *ret_fd)
 {
     char sha256[65];
     uint64_t bytes;
@@ -366,7 +372,7 @@ leat_registry_take_file(struct leat_registry *registry, int fd, struct leat_regi
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a file's name");
     }
     registry->taken = more;
-    enum leat_status status = leat_registry_files_copy(&registry->files, fd, sha256, &bytes);
+    enum leat_status status = leat_registry_files_copy(&registry->files, fd, most, sha256, &bytes);
     if (status == LEAT_OK) {
         status = leat_registry_files_name(&registry->files, sha256);
     }
@@ -655,6 +661,9 @@ leat_registry_add(struct leat_registry *registry, const struct leat_registry_mod
     }
     if (data == NULL) {
         return insert_rows(registry, model, sha256, 0);
+    }
+    if (is_taken(registry, model->sha256)) { /* durable already, and large to be read once more */
+        return insert_rows(registry, model, model->sha256, bytes);
     }
     leat_registry_hash(data, bytes, sha256);
     const int64_t users = count_users(registry, sha256);

@@ -109,23 +109,24 @@ LEAT_MUST_CHECK enum leat_status leat_registry_open(const char *state_dir, struc
 void leat_registry_close(struct leat_registry *registry); /* accepts NULL */
 
 /*
- * Copies a file that models have data in: the registry then has it until leat_registry_release_files(), or as long as a model
- * names it. Takes as long as it takes to read and write it, and little memory. `name` of ret_file is left as it is; *ret_fd is the
+ * Copies a file that models have data in, or its first `most` bytes where that is not 0: the registry then has it until
+ * leat_registry_release_files(), or as long as a model names it, or is it. Takes as long as it takes to read and write it, and little
+ * memory. LEAT_ERR_PROTO where it has fewer bytes. `name` of ret_file is left as it is; *ret_fd is the
  * copy, open for reading.
  */
-LEAT_MUST_CHECK enum leat_status leat_registry_take_file(struct leat_registry *registry, int fd,
+LEAT_MUST_CHECK enum leat_status leat_registry_take_file(struct leat_registry *registry, int fd, uint64_t most,
                                                          struct leat_registry_file *ret_file, int *ret_fd);
 void leat_registry_release_files(struct leat_registry *registry);
 /* Open for reading, once its contents were checked as by leat_registry_read(). */
 LEAT_MUST_CHECK enum leat_status leat_registry_open_file(struct leat_registry *registry, const struct leat_registry_file *file,
                                                          int *ret_fd);
 
-/* All of one file into another that is empty, holes and all. */
-LEAT_MUST_CHECK enum leat_status leat_registry_copy_file(int from, int to, uint64_t *ret_bytes);
+/* All of one file into another that is empty, or its first `most` bytes where that is not 0, holes and all. */
+LEAT_MUST_CHECK enum leat_status leat_registry_copy_file(int from, int to, uint64_t most, uint64_t *ret_bytes);
 
 /*
- * Adds a model with its file's contents, or (NULL, 0) without a file, and with files that were taken. sha256 and bytes of `model`
- * are not read. LEAT_ERR_EXISTS when the name is taken.
+ * Adds a model with its file's contents, or (NULL, 0) without a file, and with files that were taken. `model` may have the sha256
+ * of its own where that was taken: it is not read once more then. LEAT_ERR_EXISTS when the name is taken.
  */
 LEAT_MUST_CHECK enum leat_status leat_registry_add(struct leat_registry *registry,
                                                    const struct leat_registry_model *model, const void *data,

@@ -324,22 +324,38 @@ copy_all(int from, int to, uint64_t bytes, unsigned char *room)
     return ftruncate(to, (off_t)bytes) == 0;
 }
 
+/* How many bytes are to be copied. */
+static enum leat_status
+find_size(int from, uint64_t most, uint64_t *ret_bytes)
+{
+    struct stat info;
+
+    if (fstat(from, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a model's data must be a regular file");
+    }
+    if (most > (uint64_t)info.st_size) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "the file ends before its end");
+    }
+    *ret_bytes = most > 0 ? most : (uint64_t)info.st_size;
+    return LEAT_OK;
+}
+
 enum leat_status
-leat_registry_copy_file(int from, int to, uint64_t *ret_bytes)
+leat_registry_copy_file(int from, int to, uint64_t most, uint64_t *ret_bytes)
 {
     unsigned char *room = malloc(PART_BYTES);
-    struct stat info;
-    enum leat_status status = LEAT_OK;
+    uint64_t bytes = 0;
 
     if (room == NULL) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to copy a file");
     }
-    if (fstat(from, &info) != 0 || !copy_all(from, to, (uint64_t)info.st_size, room)) {
+    enum leat_status status = find_size(from, most, &bytes);
+    if (status == LEAT_OK && !copy_all(from, to, bytes, room)) {
         status = LEAT_FAIL(LEAT_ERR_SYS, "cannot copy a file of a model");
     }
     free(room);
     if (status == LEAT_OK) {
-        *ret_bytes = (uint64_t)info.st_size;
+        *ret_bytes = bytes;
     }
     return status;
 }
@@ -366,12 +382,13 @@ copy_and_hash(const struct leat_registry_files *files, int from, int to, uint64_
 }
 
 enum leat_status
-leat_registry_files_copy(const struct leat_registry_files *files, int from, char *sha256, uint64_t *ret_bytes)
+leat_registry_files_copy(const struct leat_registry_files *files, int from, uint64_t most, char *sha256, uint64_t *ret_bytes)
 {
-    struct stat info;
+    uint64_t bytes;
 
-    if (fstat(from, &info) != 0 || !S_ISREG(info.st_mode)) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "a model's data must be a regular file");
+    enum leat_status status = find_size(from, most, &bytes);
+    if (status != LEAT_OK) {
+        return status;
     }
     leat_registry_step();
     const int to = openat(files->models_fd, TEMPORARY, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
@@ -379,14 +396,14 @@ leat_registry_files_copy(const struct leat_registry_files *files, int from, char
         return LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot make a model file", files->state_dir);
     }
     leat_registry_step();
-    const enum leat_status status = copy_and_hash(files, from, to, (uint64_t)info.st_size, sha256);
+    status = copy_and_hash(files, from, to, bytes, sha256);
     (void)close(to);
     leat_registry_step();
     if (status != LEAT_OK) {
         (void)unlinkat(files->models_fd, TEMPORARY, 0);
         return status;
     }
-    *ret_bytes = (uint64_t)info.st_size;
+    *ret_bytes = bytes;
     return LEAT_OK;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <jansson.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/align.h"
 #include "base/clock.h"
@@ -13,10 +14,30 @@
 #include "kernels/cpu/calibrate.h"
 #include "kernels/graph.h"
 #include "kernels/made_inputs.h"
+#include "kernels/mapping.h"
 #include "kernels/sequence.h"
 #include "runtime/memory.h"
 
 #define RANGE_MAX 3.4e38 /* about the greatest float */
+
+enum leat_status
+leat_variant_map_file(int fd, const char *name, struct leat_mapping **ret_mapping, const void **ret_bytes, size_t *ret_count)
+{
+    struct leat_mapping *mapping = NULL;
+
+    const enum leat_status status = leat_mapping_create(fd, name, &mapping);
+    (void)close(fd);
+    if (status != LEAT_OK) {
+        return status;
+    }
+    *ret_bytes = leat_mapping_data(mapping, ret_count);
+    if (*ret_count == 0) {
+        leat_mapping_release(mapping);
+        return LEAT_FAIL(LEAT_ERR_PROTO, "the file '%.64s' is empty", name);
+    }
+    *ret_mapping = mapping;
+    return LEAT_OK;
+}
 
 static enum leat_status
 build_plans(const struct leat_variant_source *source, const struct leat_variant *variant, struct leat_variant_copy *copy,

@@ -23,12 +23,20 @@ struct leat_variant_file {
 
 struct leat_mapping;
 
+/*
+ * A model's file, for as long as weights stay there: source.onnx, onnx_bytes and onnx_mapping. Closes fd, whatever it returns;
+ * LEAT_ERR_PROTO where the file is empty.
+ */
+LEAT_MUST_CHECK enum leat_status leat_variant_map_file(int fd, const char *name, struct leat_mapping **ret_mapping,
+                                                       const void **ret_bytes, size_t *ret_count);
+
 struct leat_variant_source {
     const char *name;
     const char *backend;     /* name of the backend */
     const void *onnx;        /* the file, or NULL for synthetic */
     size_t onnx_bytes;
     struct leat_mapping *onnx_mapping; /* of the file, where it may stay; NULL: it is other memory */
+    const char *onnx_sha256; /* of a file that the daemon's store has taken; NULL: it has not */
     const struct leat_variant_file *files; /* of weights; mapped, not read */
     uint32_t file_count;                   /* at most LEAT_ONNX_FILES_MAX */
     /*

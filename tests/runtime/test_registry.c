@@ -378,7 +378,7 @@ take_files(struct leat_registry *registry, uint32_t count, struct leat_registry_
         const int from = file_of(file_contents[f]);
         int copy;
         files[f].name = (char *)(uintptr_t)file_names[f];
-        EXPECT(leat_registry_take_file(registry, from, &files[f], &copy) == LEAT_OK);
+        EXPECT(leat_registry_take_file(registry, from, 0, &files[f], &copy) == LEAT_OK);
         EXPECT(files[f].bytes == strlen(file_contents[f]));
         EXPECT(close(from) == 0 && close(copy) == 0);
     }
@@ -869,7 +869,7 @@ test_large_file(const char *path)
     char found[64];
     int fd;
 
-    EXPECT(leat_registry_take_file(registry, from, &file, &fd) == LEAT_OK && file.bytes == (uint64_t)size);
+    EXPECT(leat_registry_take_file(registry, from, 0, &file, &fd) == LEAT_OK && file.bytes == (uint64_t)size);
     EXPECT(fstat(fd, &info) == 0 && info.st_size == size && info.st_blocks * 512 < (off_t)64 << 20);
     EXPECT(pread(fd, found, 6, size / 2) == 6 && memcmp(found, "middle", 6) == 0);
     EXPECT(pread(fd, found, 64, size - 3) == 3 && memcmp(found, "end", 3) == 0);
@@ -891,12 +891,12 @@ test_sparse_file(const char *path)
     int fd;
 
     /* What was taken outlives changes of others, and is one file however often it is taken. */
-    EXPECT(leat_registry_take_file(registry, from, &file, &fd) == LEAT_OK && close(fd) == 0);
+    EXPECT(leat_registry_take_file(registry, from, 0, &file, &fd) == LEAT_OK && close(fd) == 0);
     change_model(registry, 0, true);
     EXPECT(leat_registry_begin(registry) == LEAT_OK && leat_registry_commit(registry) == LEAT_OK);
     change_model(registry, 0, false);
     EXPECT(count_files(path) == 1);
-    EXPECT(leat_registry_take_file(registry, from, &again, &fd) == LEAT_OK && close(fd) == 0);
+    EXPECT(leat_registry_take_file(registry, from, 0, &again, &fd) == LEAT_OK && close(fd) == 0);
     EXPECT(strcmp(file.sha256, again.sha256) == 0 && count_files(path) == 1);
     model.files = &file;
     model.file_count = 1;
@@ -918,7 +918,32 @@ test_sparse_file(const char *path)
     leat_registry_free_model(&got);
     EXPECT(leat_registry_remove(registry, "sparse") == LEAT_OK && count_files(path) == 0);
     const int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    EXPECT(leat_registry_take_file(registry, folder, &file, &fd) == LEAT_ERR_INVALID && close(folder) == 0);
+    EXPECT(leat_registry_take_file(registry, folder, 0, &file, &fd) == LEAT_ERR_INVALID && close(folder) == 0);
+    leat_registry_close(registry);
+}
+
+/* A model's own file, the first part of what a client sent, is there once, whatever was said to be in it. */
+static void
+test_taken_model(const char *path)
+{
+    struct leat_registry *registry = open_registry(path);
+    struct leat_registry_file file = {.name = (char *)(uintptr_t)file_names[0]};
+    struct leat_registry_model model = model_named("taken"), got;
+    const int from = memfd_create("model", MFD_CLOEXEC);
+    char found[16];
+    int fd;
+
+    EXPECT(from >= 0 && write(from, "weights, and more", 17) == 17);
+    EXPECT(leat_registry_take_file(registry, from, 18, &file, &fd) == LEAT_ERR_PROTO);
+    EXPECT(leat_registry_take_file(registry, from, 7, &file, &fd) == LEAT_OK && file.bytes == 7 && close(from) == 0);
+    EXPECT(pread(fd, found, sizeof(found), 0) == 7 && memcmp(found, "weights", 7) == 0);
+    (void)snprintf(model.sha256, sizeof(model.sha256), "%s", file.sha256);
+    EXPECT(leat_registry_add(registry, &model, "not read", 7) == LEAT_OK && count_files(path) == 1);
+    leat_registry_release_files(registry);
+    EXPECT(count_files(path) == 1 && leat_registry_get(registry, "taken", &got) == LEAT_OK && close(fd) == 0);
+    EXPECT(strcmp(got.sha256, file.sha256) == 0 && leat_registry_open_model(registry, &got, &fd) == LEAT_OK && close(fd) == 0);
+    leat_registry_free_model(&got);
+    EXPECT(leat_registry_remove(registry, "taken") == LEAT_OK && count_files(path) == 0);
     leat_registry_close(registry);
 }
 
@@ -1141,6 +1166,7 @@ main(void)
     (void)snprintf(path, sizeof(path), "%s/six", root.path);
     test_large_file(path);
     test_sparse_file(path);
+    test_taken_model(path);
     fake_root_fini(&root);
     test_death_at_every_step();
     return 0;
