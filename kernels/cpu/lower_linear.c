@@ -278,6 +278,9 @@ cpu_lower_gemm(struct cpu_builder *b)
     }
 #if defined(__x86_64__)
     status = trans_a || trans_b || p.has_bias ? LEAT_AGAIN : cpu_lower_small_product(b);
+    if (status == LEAT_AGAIN && cpu_model_type(b->model) == dnnl_f32) {
+        status = cpu_lower_packed_product(b, p.has_bias ? &p.bias : NULL);
+    }
     if (status != LEAT_AGAIN) {
         return status;
     }
@@ -327,9 +330,12 @@ cpu_lower_matmul(struct cpu_builder *b)
         return LEAT_AGAIN;
     }
 #if defined(__x86_64__)
-    const enum leat_status small = cpu_lower_small_product(b);
-    if (small != LEAT_AGAIN) {
-        return small;
+    enum leat_status status = cpu_lower_small_product(b);
+    if (status == LEAT_AGAIN && cpu_model_type(b->model) == dnnl_f32) {
+        status = cpu_lower_packed_product(b, NULL);
+    }
+    if (status != LEAT_AGAIN) {
+        return status;
     }
 #endif
     const dnnl_memory_desc_t src = padded_md(a, y->rank), weights = padded_md(w, y->rank), dst = padded_md(y, y->rank);

@@ -373,6 +373,8 @@ struct cpu_product {
 LEAT_MUST_CHECK enum leat_status cpu_lower_own_product(struct cpu_builder *b, const struct cpu_product *product);
 /* A product of two computed values, the second of small matrices, with AVX2, in f32: as they lie, and nothing added but in place. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_small_product(struct cpu_builder *b);
+/* Any other one, of sides with two dimensions at least; bias: tensor of its columns, or NULL. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_packed_product(struct cpu_builder *b, const uint32_t *bias);
 /* Of one column, on a kernel for that, with AVX-512 or AVX2, in f32. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_column(struct cpu_builder *b, const struct cpu_product *product);
 /* A mean over all pixels, channels last. */

@@ -371,10 +371,7 @@ has_avx512(void)
 #endif
 }
 
-/*
- * A convolution by groups on oneDNN's gemm, but none by channels; without AVX-512 any, and products in int8, with activations that
- * ours do not have, or of two computed sides, or many matrices, that are not small, too.
- */
+/* A convolution by groups on oneDNN's gemm, but none by channels; without AVX-512 any. */
 static bool
 may_allocate(const struct network *network, uint32_t items, uint32_t threads)
 {
@@ -390,12 +387,8 @@ may_allocate(const struct network *network, uint32_t items, uint32_t threads)
         const struct leat_node *node = step.node != LEAT_VALUE_NONE ? &shown->nodes[step.node] : NULL;
         const bool by_groups = node != NULL && node->op->kind == LEAT_OP_CONV && leat_node_input(shown, node, 1)->dims[1] > 1 &&
                                leat_node_int(node, "group", 1) > 1;
-        const bool whole = strstr(step.kernel, "s8") != NULL;
-        const bool activated = node != NULL && node->fused_activation == LEAT_ACTIVATION_HARD_SWISH;
-        const struct leat_value *w = node != NULL && node->op->kind == LEAT_OP_MATMUL ? leat_node_input(shown, node, 1) : NULL;
-        const bool matrices = w != NULL && (w->data == NULL || w->rank > 2);
         const bool convolves = node != NULL && node->op->kind == LEAT_OP_CONV;
-        may = gemm && (by_groups || (!has_avx512() && (whole || activated || matrices || convolves)));
+        may = gemm && (by_groups || (!has_avx512() && convolves));
     }
     leat_inspection_destroy(inspection);
     return may;

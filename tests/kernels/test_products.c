@@ -246,6 +246,108 @@ test_product(struct leat_team *team, enum weights weights)
     builder_fini(&b);
 }
 
+/* A size about where blocks of so many begin and end, or a small one. */
+static int64_t
+size_about(int64_t block)
+{
+    const int64_t size = between(0, 2) * block + between(-1, 1);
+    return size < 1 || between(0, 3) == 0 ? between(1, 20) : size;
+}
+
+/* As often as it is run, and by as many members as there may be: the same bits. */
+static void
+expect_same_bits(const struct leat_graph *graph, const void *const *inputs)
+{
+    const size_t count = leat_value_elements(&graph->values[graph->outputs[0]]);
+    float *first = floats(count), *have = floats(count);
+
+    for (uint32_t size = 1; size <= TEAM + 1; size++) {
+        struct leat_team *team;
+        struct loaded loaded;
+        EXPECT(leat_team_create(&(struct leat_team_options){.size = size, .spin_ns = 20000}, &team) == LEAT_OK);
+        load_for_team(&leat_backend_cpu, graph, team, &loaded);
+        for (int again = 0; again < 2; again++) {
+            EXPECT(run(&loaded, inputs, (void *const[]){size == 1 && again == 0 ? first : have}) == LEAT_OK);
+            EXPECT((size == 1 && again == 0) || memcmp(first, have, count * sizeof(*first)) == 0);
+        }
+        unload(&loaded);
+        leat_team_destroy(team);
+    }
+    free(first);
+    free(have);
+}
+
+/*
+ * Of two computed sides, of any sizes, of as many matrices as broadcasting makes, along several axes, too; or of two matrices, either
+ * of them transposed, and a bias. `dots`: rows of one are multiplied by rows of the other.
+ */
+static void
+test_computed(struct leat_team *team, bool dots)
+{
+    static const char *const activations[] = {"", "", "Relu", "Sigmoid", "LeakyRelu", "HardSwish"};
+    const bool gemm = dots || between(0, 2) == 0, across[2] = {gemm && !dots && between(0, 1) != 0, gemm && (dots || between(0, 1) != 0)};
+    const bool bias = gemm && between(0, 1) != 0, side = between(0, 1) != 0, few = between(0, 2) == 0;
+    const int64_t rows = dots ? between(1, 4) : few ? between(1, 13) : size_about(96), inner = size_about(256), columns = size_about(256);
+    const size_t rank = gemm ? 2 : (size_t)between(2, 5);
+    const char *activation = activations[between(0, 5)], *last = "p";
+    int64_t dims[3][5]; /* of x, w and y */
+
+    for (size_t d = 0; d + 2 < rank; d++) {
+        const bool one[2] = {between(0, 2) == 0, between(0, 2) == 0};
+        dims[2][d] = one[0] && one[1] ? 1 : between(1, 3);
+        dims[0][d] = one[0] ? 1 : dims[2][d];
+        dims[1][d] = one[1] ? 1 : dims[2][d];
+    }
+    dims[0][rank - 2] = across[0] ? inner : rows;
+    dims[0][rank - 1] = across[0] ? rows : inner;
+    dims[1][rank - 2] = across[1] ? columns : inner;
+    dims[1][rank - 1] = across[1] ? inner : columns;
+    dims[2][rank - 2] = rows;
+    dims[2][rank - 1] = columns;
+    size_t counts[3] = {1, 1, 1};
+    for (size_t t = 0; t < 3; t++) {
+        for (size_t d = 0; d < rank; d++) {
+            counts[t] *= (size_t)dims[t][d];
+        }
+    }
+    const size_t missing = rank > 2 && dims[1][0] == 1 ? 1 : 0; /* of w */
+    builder_init(&b, 14);
+    (void)builder_input(&b, "x", ONNX_F32, dims[0], rank);
+    (void)builder_input(&b, "w", ONNX_F32, dims[1] + missing, rank - missing);
+    (void)builder_input(&b, "side", ONNX_F32, dims[2], rank);
+    if (bias) {
+        constant("bias", DIMS(columns));
+    }
+    Onnx__NodeProto *node = builder_node(&b, gemm ? "Gemm" : "MatMul", bias ? "x w bias" : "x w", "p");
+    if (gemm) {
+        (void)builder_int(&b, node, "transA", across[0]);
+        (void)builder_int(&b, node, "transB", across[1]);
+    }
+    if (side) {
+        (void)builder_node(&b, "Add", "p side", "sum");
+        last = "sum";
+    }
+    if (activation[0] != '\0') {
+        (void)builder_node(&b, activation, last, "y");
+        last = "y";
+    }
+    builder_output(&b, last);
+    struct leat_graph *plain = import_graph(&b), *fused = import_graph(&b);
+    EXPECT(leat_graph_optimise(fused, ~UINT64_C(0)) == LEAT_OK && leat_graph_check(fused) == LEAT_OK);
+    float *x = floats(counts[0]), *w = floats(counts[1]), *addend = floats(counts[2]);
+    expect_same(fused, plain, team, (const void *const[3]){x, w, addend});
+    expect_same_bits(fused, (const void *const[3]){x, w, addend});
+    if (has_avx2_alone()) {
+        expect_own_kernel(fused);
+    }
+    free(x);
+    free(w);
+    free(addend);
+    leat_graph_destroy(plain);
+    leat_graph_destroy(fused);
+    builder_fini(&b);
+}
+
 /* x[items][length][heads * depth] as [items][heads][length][depth], or with the last two axes across. */
 static void
 split_heads(const char *x, int64_t length, int64_t heads, int64_t depth, bool across, const char *to)
@@ -419,6 +521,7 @@ main(void)
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     for (int round = 0; round < ROUNDS; round++) {
         test_product(team, SMALL);
+        test_computed(team, round % 4 == 0);
         test_product(team, COLUMN);
     }
     for (int round = 0; round < LARGE_ROUNDS; round++) {
