@@ -292,6 +292,17 @@ describe_floats(struct cpu_builder *b, const struct leat_window *window, enum ax
     return describe_conv(b, &geometry, &any_x, &any_w, bias != NULL ? &bias_md : NULL, &any_y, ret_pd);
 }
 
+#if defined(__x86_64__)
+static bool
+is_gemm(dnnl_primitive_desc_t pd)
+{
+    const char *name = "";
+
+    (void)dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name);
+    return strstr(name, "gemm") != NULL && strstr(name, "brgemm") == NULL;
+}
+#endif
+
 enum leat_status
 cpu_lower_conv(struct cpu_builder *b)
 {
@@ -333,6 +344,9 @@ cpu_lower_conv(struct cpu_builder *b)
     const dnnl_memory_desc_t dst = cpu_query_md(pd, dnnl_query_dst_md);
 #if defined(__x86_64__)
     status = axes != TURNED ? cpu_lower_own_conv(b, &(struct cpu_conv){&window, &src, &dst}) : LEAT_AGAIN;
+    if (status == LEAT_AGAIN && is_gemm(pd)) {
+        status = cpu_lower_group_conv(b, &window);
+    }
 #else
     status = LEAT_AGAIN;
 #endif

@@ -360,7 +360,9 @@ struct cpu_conv {
 };
 /* On a kernel of our own, where one is faster than oneDNN's. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_own_conv(struct cpu_builder *b, const struct cpu_conv *conv);
-/* The same of the first one where others multiply whole numbers of 8 bits: in 16 bits. */
+/* One that oneDNN has but its gemm for, with AVX2, in f32. */
+LEAT_MUST_CHECK enum leat_status cpu_lower_group_conv(struct cpu_builder *b, const struct leat_window *window);
+/* On a kernel of our own the first one where others multiply whole numbers of 8 bits: in 16 bits. */
 LEAT_MUST_CHECK enum leat_status cpu_lower_whole_image(struct cpu_builder *b, const struct leat_window *window);
 /* y[rows][columns] = x[rows][inner] w, and what goes with it; w is the node's input 1, a constant. */
 struct cpu_product {
