@@ -25,7 +25,6 @@ class_of(enum leat_op_kind kind)
     case LEAT_OP_QLINEAR_CONV:
     case LEAT_OP_CONV_TRANSPOSE:
     case LEAT_OP_DET:
-    case LEAT_OP_DFT:
     case LEAT_OP_EINSUM:
     case LEAT_OP_GEMM:
     case LEAT_OP_MATMUL:
@@ -35,7 +34,6 @@ class_of(enum leat_op_kind kind)
     case LEAT_OP_GRU:
     case LEAT_OP_LSTM:
     case LEAT_OP_RNN:
-    case LEAT_OP_STFT:
         return PRODUCT;
     case LEAT_OP_ARG_MAX:
     case LEAT_OP_ARG_MIN:
@@ -192,7 +190,7 @@ transforms_flop(const struct leat_graph *graph, const struct leat_node *node)
 {
     const struct leat_value *x = leat_node_input(graph, node, 0), *y = leat_node_output(graph, node, 0);
     const bool frames = node->op->kind == LEAT_OP_STFT;
-    const uint32_t axis = frames ? 2 : (uint32_t)leat_node_axis(node, 1, x->rank);
+    const uint32_t axis = frames ? 2 : leat_dft_axis(graph, node);
     const struct leat_value *window = frames ? leat_node_input(graph, node, 2) : NULL;
     double length = window != NULL ? (double)window->dims[0] : (double)x->dims[frames ? 1 : axis];
 

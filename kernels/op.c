@@ -156,6 +156,19 @@ leat_node_axis(const struct leat_node *node, int64_t otherwise, uint32_t rank)
     return axis < 0 ? axis + (int64_t)rank : axis;
 }
 
+uint32_t
+leat_dft_axis(const struct leat_graph *graph, const struct leat_node *node)
+{
+    const bool is_input = node->op->since >= 20;
+    const uint32_t rank = leat_node_input(graph, node, 0)->rank;
+    double axis = is_input ? -2 : (double)leat_node_int(node, "axis", 1);
+
+    if (is_input) {
+        (void)leat_value_scalar(leat_node_input(graph, node, 2), &axis);
+    }
+    return (uint32_t)(axis < 0 ? axis + rank : axis);
+}
+
 void
 leat_softmax_extent(const struct leat_graph *graph, const struct leat_node *node,
                     struct leat_softmax_extent *ret)

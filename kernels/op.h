@@ -283,6 +283,8 @@ bool leat_clip_bounds(const struct leat_graph *graph, const struct leat_node *no
 
 /* `axis` attribute, negative ones counted from the end of `rank`. */
 int64_t leat_node_axis(const struct leat_node *node, int64_t otherwise, uint32_t rank);
+/* Of a DFT, where it is known: from opset 20 on it is an input, and the last of the signal by default. */
+uint32_t leat_dft_axis(const struct leat_graph *graph, const struct leat_node *node);
 
 /* Reduce*: bit a is set when axis a is reduced. */
 uint32_t leat_reduce_axes(const struct leat_graph *graph, const struct leat_node *node);

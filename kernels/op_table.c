@@ -160,6 +160,8 @@ const struct leat_op leat_ops[] = {
         cum_sum, "sums of the elements up to each along an axis; integers wrap"),
     WIDE("DFT", DFT, 17, 19, 1, 2, 1, FLOATS, FIND, LIST(INT("axis"), INT("inverse"), INT("onesided")), dft, dft, dft,
          "discrete Fourier transform along an axis; constant length"),
+    WIDE("DFT", DFT, 20, NEWEST, 1, 3, 1, FLOATS, FIND, LIST(INT("inverse"), INT("onesided")), dft, dft, dft,
+         "discrete Fourier transform along an axis; constant length and axis"),
     ROW("DepthToSpace", DEPTH_TO_SPACE, 1, 10, 1, 1, 1, ANY, FOLD,
         LIST({"blocksize", LEAT_ATTRIBUTE_INT, true}), depth_to_space, depth_to_space,
         "channels spread over blocks of a plane"),

@@ -333,7 +333,7 @@ enum leat_status
 cpu_lower_dft(struct cpu_builder *b)
 {
     const struct leat_value *x = leat_node_input(b->graph, b->node, 0), *y = leat_node_output(b->graph, b->node, 0);
-    const uint32_t axis = (uint32_t)leat_node_axis(b->node, 1, x->rank), parts_axis = x->rank - 1;
+    const uint32_t axis = leat_dft_axis(b->graph, b->node), parts_axis = x->rank - 1;
     const size_t size = (size_t)x->dims[axis], parts = (size_t)x->dims[parts_axis], bins = (size_t)y->dims[axis];
     const size_t length = count_of(b, 1, x->dims[axis]);
     size_t inner = 1;

@@ -84,22 +84,40 @@ check_parts(const struct leat_node *node, const struct leat_value *x, bool onesi
                                 onesided ? ", of which one side is asked for" : "");
 }
 
+/* False: it is computed, and may be any. */
+static enum leat_status
+read_axis(const struct leat_graph *graph, const struct leat_node *node, uint32_t rank, uint32_t *ret, bool *ret_known)
+{
+    const bool is_input = node->op->since >= 20;
+    int64_t axis = is_input ? -2 : leat_node_int(node, "axis", 1);
+    uint32_t count;
+
+    *ret_known = true;
+    if (is_input && leat_node_input(graph, node, 2) != NULL) {
+        const enum leat_status status = leat_check_scalar(graph, node, 2, LEAT_TYPE_INDEX);
+        if (status != LEAT_OK) {
+            return status;
+        }
+        *ret_known = leat_read_ints(leat_node_input(graph, node, 2), 1, &axis, &count);
+    }
+    const enum leat_status status = *ret_known ? leat_axis_resolve(node, axis, rank, ret) : LEAT_OK;
+    return status == LEAT_OK && *ret_known && *ret == rank - 1
+               ? LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "axis %u is that of the parts", *ret)
+               : status;
+}
+
 LEAT_INFER_FUNCTION(dft)
 {
     const struct leat_value *x = leat_node_input(graph, node, 0);
     const bool onesided = leat_node_int(node, "onesided", 0) != 0;
     const bool inverse = leat_node_int(node, "inverse", 0) != 0;
     uint32_t axis = 0;
-    bool known = true;
+    bool known = true, axis_known = true;
 
     if (x->rank < 2 || (onesided && inverse)) {
         return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "rank %u, or one side of an inverse", x->rank);
     }
-    enum leat_status status =
-        leat_axis_resolve(node, leat_node_int(node, "axis", 1), x->rank, &axis);
-    if (status == LEAT_OK && axis == x->rank - 1) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "axis %u is that of the parts", axis);
-    }
+    enum leat_status status = read_axis(graph, node, x->rank, &axis, &axis_known);
     if (status == LEAT_OK) {
         status = check_parts(node, x, onesided);
     }
@@ -110,11 +128,16 @@ LEAT_INFER_FUNCTION(dft)
     if (status != LEAT_OK) {
         return status;
     }
-    *mixes_items = *mixes_items || x->dims[axis] == LEAT_DIM_BATCH;
+    *mixes_items = *mixes_items || (axis_known ? x->dims[axis] == LEAT_DIM_BATCH : leat_has_batch(x, 0, x->rank));
     outputs[0] = leat_shape_of(x);
-    outputs[0].dims[axis] = !known || length < 0 ? LEAT_DIM_UNKNOWN
-                            : onesided           ? length / 2 + 1
-                                                 : length;
+    for (uint32_t d = 0; d + 1 < x->rank && !axis_known; d++) {
+        outputs[0].dims[d] = LEAT_DIM_UNKNOWN;
+    }
+    if (axis_known) {
+        outputs[0].dims[axis] = !known || length < 0 ? LEAT_DIM_UNKNOWN
+                                : onesided           ? length / 2 + 1
+                                                     : length;
+    }
     outputs[0].dims[x->rank - 1] = 2;
     return LEAT_OK;
 }

@@ -236,7 +236,7 @@ static size_t
 dft_length(const struct leat_graph *graph, const struct leat_node *node)
 {
     const struct leat_value *x = leat_node_input(graph, node, 0);
-    return length_of(graph, node, 1, x->dims[leat_node_axis(node, 1, x->rank)]);
+    return length_of(graph, node, 1, x->dims[leat_dft_axis(graph, node)]);
 }
 
 static size_t
@@ -261,7 +261,7 @@ leat_workspace_stft(const struct leat_graph *graph, const struct leat_node *node
 LEAT_REFERENCE_FUNCTION(dft)
 {
     const struct leat_value *x = leat_eval_input(eval, 0), *output = leat_eval_output(eval, 0);
-    const uint32_t axis = (uint32_t)leat_node_axis(eval->node, 1, x->rank);
+    const uint32_t axis = leat_dft_axis(eval->graph, eval->node);
     const size_t parts = (size_t)x->dims[x->rank - 1], size = (size_t)x->dims[axis];
     const size_t inner = leat_extent(x, axis + 1, x->rank - 1), outer = leat_extent(x, 0, axis);
     struct transform t = {.dtype = x->dtype,

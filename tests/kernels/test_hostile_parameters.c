@@ -71,6 +71,8 @@ static const struct parametric cases[] = {
     {"Trilu", 14, {2, 3}, "x k", "y", NULL, 0, {{"k", ONNX_I64, PARAMETER_SCALAR, {1}}}},
     {"HannWindow", 17, {0}, "n", "y", NULL, 0, {{"n", ONNX_I64, PARAMETER_SCALAR, {8}}}},
     {"DFT", 17, {1, 8, 1}, "x n", "y", NULL, 0, {{"n", ONNX_I64, PARAMETER_SCALAR, {8}}}},
+    {"DFT", 20, {1, 8, 1}, "x n a", "y", NULL, 0,
+     {{"n", ONNX_I64, PARAMETER_SCALAR, {8}}, {"a", ONNX_I64, PARAMETER_SCALAR, {1}}}},
     {"STFT", 17, {1, 16, 1}, "x step - n", "y", NULL, 0,
      {{"step", ONNX_I64, PARAMETER_SCALAR, {4}}, {"n", ONNX_I64, PARAMETER_SCALAR, {8}}}},
     {"MelWeightMatrix", 17, {0}, "m n r lo hi", "y", NULL, 0,

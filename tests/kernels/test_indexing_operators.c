@@ -47,6 +47,7 @@ static const struct row rows[] = {
     {"ConstantOfShape", 9, "s:l[2]", "", REFUSED, 2, 1},
     {"CumSum", 11, "x:f[3,4] a:I[1]", "", FAILS, 0, 1},
     {"DFT", 17, "x:f[1,4,1] n:I[]", "", REFUSED, 4, 1},
+    {"DFT", 20, "x:f[1,4,1] - a:I[]", "", REFUSED, 1, 1},
     {"Div", 7, "x:l[2] d:l[2]", "", EITHER, 1, 1},
     {"Div", 7, "x:i[2] d:i[2]", "", EITHER, 1, 1},
     {"Expand", 8, "x:f[1,3] s:l[2]", "", REFUSED, 1, 1},

@@ -492,6 +492,40 @@ count_older(struct builder *b)
     count(b, false);
 }
 
+/* Of real numbers along the axis before the last and another, each of a length of its own, with parts behind. */
+static void
+transform(struct builder *b, bool newer)
+{
+    static const int64_t length = 9;
+    static const int32_t along = -3;
+
+    integers(b, "last", DIMS(-1));
+    (void)builder_constant(b, "length", I64, &length, NULL, 0);
+    (void)builder_constant(b, "along", I32, &along, NULL, 0);
+    (void)builder_node(b, "Unsqueeze", "x last", "signal");
+    Onnx__NodeProto *first = builder_node(b, "DFT", "signal", "spectrum");
+    Onnx__NodeProto *second = builder_node(b, "DFT", newer ? "spectrum length along" : "spectrum length", "y");
+    (void)builder_int(b, first, "onesided", 1);
+    (void)builder_int(b, second, "inverse", 1);
+    if (!newer) {
+        (void)builder_int(b, first, "axis", 3);
+        (void)builder_int(b, second, "axis", 2);
+    }
+    builder_output(b, "y");
+}
+
+static void
+transform_newer(struct builder *b)
+{
+    transform(b, true);
+}
+
+static void
+transform_older(struct builder *b)
+{
+    transform(b, false);
+}
+
 /* Columns 0 to 5, of which there is an even number. */
 static void
 gather_blocks(struct builder *b, bool newer)
@@ -542,6 +576,9 @@ const struct newer_form newer_forms[] = {
      "node 'y' (operator LpPool): attribute 'dilations' is not supported at opsets 2 to 17",
      norm_newer, norm_older},
     {"GridSample renamed", 20, "node 'z' (operator GridSample): its mode is not a known one", sample_newer, sample_older},
+    {"DFT along an axis that is an input", 20,
+     "node 'y' (operator DFT): it has 3 inputs; 1 to 2 are possible at opsets 17 to 19",
+     transform_newer, transform_older},
     {"ScatterElements of extremes", 18,
      "node 'y' (operator ScatterElements): reduction 'min' is not supported",
      scatter_newer, scatter_older},

@@ -375,7 +375,7 @@ test_refusals(void)
     expect_refused("QuantizeLinear", 23, "precision", NULL, 10, ": precision 10 is not supported");
     expect_refused("SpaceToDepth", 28, "mode", "CRD", 0, ": mode 'CRD' is not supported");
     expect_refused("DequantizeLinear", 23, "output_dtype", NULL, 10, ": output_dtype 10 is not supported");
-    expect_refused("DFT", 20, "inverse", NULL, 1, " is not supported at opset 20: up to 19");
+    expect_refused("Upsample", 10, "mode", "nearest", 0, " is not supported at opset 10: up to 9");
 }
 
 int
