@@ -25,7 +25,8 @@ activation_of(const struct leat_graph *graph, const struct leat_node *node, stru
         return true;
     case LEAT_OP_CLIP:
         ret->kind = LEAT_ACTIVATION_CLIP;
-        return leat_clip_bounds(graph, node, &ret->clip_min, &ret->clip_max);
+        /* Where they cross, all is the upper one: backends have no such activation. */
+        return leat_clip_bounds(graph, node, &ret->clip_min, &ret->clip_max) && ret->clip_min <= ret->clip_max;
     case LEAT_OP_SIGMOID:
         ret->kind = LEAT_ACTIVATION_SIGMOID;
         return true;

@@ -1367,6 +1367,35 @@ test_transforms(struct leat_team *team)
     leat_team_destroy(three);
 }
 
+/* What is clipped between bounds that cross is the upper one, behind a convolution, too. */
+static void
+test_crossed_bounds(void)
+{
+    static const float x[4] = {-3, -0.5f, 0.5f, 3}, w = 1, low = 0, high = -1;
+    struct loaded loaded;
+    struct builder b;
+    float y[4];
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(1, 1, 2, 2));
+    (void)builder_constant(&b, "w", ONNX_F32, &w, DIMS(1, 1, 1, 1));
+    (void)builder_constant(&b, "low", ONNX_F32, &low, NULL, 0);
+    (void)builder_constant(&b, "high", ONNX_F32, &high, NULL, 0);
+    (void)builder_node(&b, "Conv", "x w", "c");
+    (void)builder_node(&b, "Clip", "c low high", "y");
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    EXPECT(leat_graph_optimise(graph, ~UINT64_C(0)) == LEAT_OK);
+    load(&leat_backend_cpu, graph, &loaded);
+    EXPECT(run(&loaded, (const void *const[]){x}, (void *const[]){y}) == LEAT_OK);
+    for (size_t i = 0; i < LEAT_COUNT_OF(y); i++) {
+        EXPECT(y[i] == high);
+    }
+    unload(&loaded);
+    leat_graph_destroy(graph);
+    builder_fini(&b);
+}
+
 int
 main(void)
 {
@@ -1394,6 +1423,7 @@ main(void)
         test_centred(team, round);
     }
     test_equal_numbers(team);
+    test_crossed_bounds();
     for (uint32_t round = 0; round < ROUNDS; round++) {
         test_frames(team);
     }
