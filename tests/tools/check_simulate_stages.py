@@ -153,6 +153,8 @@ def check_graphs():
         assert result["latency_p50_ns"][0] == 50 * 10**6 and result["violation_share"][0] == late, result
     result = json.loads(leat(*calm, "--graph", graph("crops.json", both[:1] + both[2:3], "crop.y"), "--objective", "1s"))["results"][0]
     assert result["latency_p50_ns"][0] == 30 * 10**6, result
+    unsaid = json.loads(leat(*calm[:5], "--graph", "crops.json", "--objective", "1s"))["results"]
+    assert [r["scaler"] for r in unsaid] == ["none", "leat"], unsaid # the others know chains only
 
     # Two on one box: one asks for five times what its stage carries, by a trace of its own.
     write("busy.txt", "500\n" * 60)

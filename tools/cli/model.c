@@ -786,10 +786,15 @@ print_fits(const json_t *fits)
     size_t f;
 
     json_array_foreach(fits, f, fit) {
-        (void)printf("    p99 of %s, b items on c cores: %.4g b/c + %.4g b + %.4g/c + %.4g ms, off by %.0f %% at most\n",
-                     text_of(fit, "class"), json_real_value(json_object_get(fit, "alpha_ms")),
-                     json_real_value(json_object_get(fit, "beta_ms")), json_real_value(json_object_get(fit, "gamma_ms")),
-                     json_real_value(json_object_get(fit, "zeta_ms")), 100 * json_real_value(json_object_get(fit, "off")));
+        const json_int_t points = json_integer_value(json_object_get(fit, "points"));
+        (void)printf("    p99 of %s, b items on c cores: %.4g b/c + %.4g b + %.4g/c + %.4g ms", text_of(fit, "class"),
+                     json_real_value(json_object_get(fit, "alpha_ms")), json_real_value(json_object_get(fit, "beta_ms")),
+                     json_real_value(json_object_get(fit, "gamma_ms")), json_real_value(json_object_get(fit, "zeta_ms")));
+        if (points > 4) {
+            (void)printf(", off by %.0f %% at most\n", 100 * json_real_value(json_object_get(fit, "off")));
+        } else { /* as many as it has coefficients: it says nothing of others */
+            (void)printf(", through all that was measured\n");
+        }
     }
 }
 

@@ -72,7 +72,8 @@ simulate_stages_help(void)
         "                          trace of its own it follows that. For --scaler none and leat, and chains for the others,\n"
         "                          which do not share\n\n"
         "  --scaler NAME,...       to compare: none, fa2 (instances of one core), sponge (cores of one instance), themis (the\n"
-        "                          paper's rules), leat (default: all but none)\n"
+        "                          paper's rules), leat (default: all but none; none and leat where\n"
+        "                          a pipeline is no chain)\n"
         "  --resize-delay TIME     from the order to new cores (default 100ms)\n"
         "  --start-delay TIME      from the order to a new instance (default 5s)\n"
         "  --settle N              themis, fa2: calm decisions before instances replace cores, or go (default 10)\n"
@@ -315,6 +316,13 @@ read_inputs(struct course *course)
 
     if (read_pipelines(scaling) != LEAT_OK) {
         return report_failure(VERB);
+    }
+    for (uint32_t p = 0; p < scaling->pipeline_count && course->subject_text == NULL; p++) {
+        if (!stages_is_chain(&scaling->pipelines[p])) { /* the others know none */
+            course->subjects[0] = STAGES_NONE;
+            course->subjects[1] = STAGES_LEAT;
+            course->subject_count = 2;
+        }
     }
     if (scaling->forecast_name != NULL && !forecast_is(scaling, "oracle") && !forecast_is(scaling, "none") &&
         forecaster_open(scaling->forecast_name, &leat_backend_reference, (uint32_t)course->threads, &scaling->forecaster) != LEAT_OK) {
