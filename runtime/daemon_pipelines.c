@@ -65,13 +65,29 @@ leat_daemon_pipelines_allow(const struct leat_daemon *daemon, const char *applic
 
 /* ---- Memory ------------------------------------------------------------------------------------- */
 
+/* That most workers are on. */
+static uint32_t
+node_of_most(const struct leat_daemon *daemon)
+{
+    uint32_t counts[LEAT_SCHED_WORKERS_MAX] = {0}, most = 0;
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        counts[daemon->worker_copies[w]]++;
+    }
+    for (uint32_t n = 0; n < daemon->node_count; n++) {
+        most = counts[n] > counts[most] ? n : most;
+    }
+    return daemon->nodes[most];
+}
+
 /* What lies between stages is in the arena of a session without a client, which is there from the first pipeline on. */
 static enum leat_status
 make_session(struct leat_daemon *daemon)
 {
     const struct leat_session_options options = {.slots = LEAT_SLOTS_MAX,
                                                  .lane_count = 1 + daemon->options.worker_count,
-                                                 .arena_bytes = daemon->options.pipeline_memory_bytes};
+                                                 .arena_bytes = daemon->options.pipeline_memory_bytes,
+                                                 .near_node = 1 + node_of_most(daemon)};
     char note[160];
 
     if (daemon->pipelines.session != NULL) {
