@@ -336,8 +336,8 @@ test_computed(struct leat_team *team, bool dots)
     EXPECT(leat_graph_optimise(fused, ~UINT64_C(0)) == LEAT_OK && leat_graph_check(fused) == LEAT_OK);
     float *x = floats(counts[0]), *w = floats(counts[1]), *addend = floats(counts[2]);
     expect_same(fused, plain, team, (const void *const[3]){x, w, addend});
-    expect_same_bits(fused, (const void *const[3]){x, w, addend});
-    if (has_avx2_alone()) {
+    if (has_avx2_alone()) { /* oneDNN's gemm adds up in another order for each team */
+        expect_same_bits(fused, (const void *const[3]){x, w, addend});
         expect_own_kernel(fused);
     }
     free(x);
