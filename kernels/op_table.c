@@ -17,7 +17,10 @@
 #define FLOAT(name)  {name, LEAT_ATTRIBUTE_FLOAT, false}
 #define STRING(name) {name, LEAT_ATTRIBUTE_STRING, false}
 #define INTS(name)   {name, LEAT_ATTRIBUTE_INTS, false}
+#define FLOATS_OF(name) {name, LEAT_ATTRIBUTE_FLOATS, false}
 #define STRINGS(name) {name, LEAT_ATTRIBUTE_STRINGS, false}
+/* What RNN, GRU and LSTM say of their functions. */
+#define ACTIVATIONS FLOATS_OF("activation_alpha"), FLOATS_OF("activation_beta"), STRINGS("activations")
 #define GRAPH(name)  {name, LEAT_ATTRIBUTE_GRAPH, true}
 #define LIST(...)                                                                                   \
     (const struct leat_op_attribute[])                                                              \
@@ -203,10 +206,10 @@ const struct leat_op leat_ops[] = {
         "a matrix: dims before the axis by dims from the axis on"),
     UNARY("Floor", FLOOR, FLOATS, floor, "y = largest integer <= x"),
     WIDE("GRU", GRU, 7, 13, 3, 6, 2, F32, FIND,
-         LIST(STRINGS("activations"), FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("linear_before_reset")), recurrent,
+         LIST(ACTIVATIONS, FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("linear_before_reset")), recurrent,
          recurrent, recurrent, "gated recurrent unit; a sequence length out of range fails the batch"),
     WIDE("GRU", GRU, 14, NEWEST, 3, 6, 2, F32, FIND,
-         LIST(STRINGS("activations"), FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("layout"),
+         LIST(ACTIVATIONS, FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("layout"),
               INT("linear_before_reset")),
          recurrent, recurrent, recurrent, "gated recurrent unit; a sequence length out of range fails the batch"),
     ROW("Gather", GATHER, 6, NEWEST, 2, 2, 1, ANY, FOLD | FIND, LIST(INT("axis")), gather, gather,
@@ -265,10 +268,10 @@ const struct leat_op leat_ops[] = {
         LIST(FLOAT("alpha"), FLOAT("beta"), FLOAT("bias"), {"size", LEAT_ATTRIBUTE_INT, true}), lrn, lrn,
         "x over a power of the squares of its neighbouring channels"),
     WIDE("LSTM", LSTM, 7, 13, 3, 8, 3, F32, FIND,
-         LIST(STRINGS("activations"), FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("input_forget")), recurrent,
+         LIST(ACTIVATIONS, FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("input_forget")), recurrent,
          recurrent, recurrent, "long short-term memory; a sequence length out of range fails the batch"),
     WIDE("LSTM", LSTM, 14, NEWEST, 3, 8, 3, F32, FIND,
-         LIST(STRINGS("activations"), FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("input_forget"), INT("layout")),
+         LIST(ACTIVATIONS, FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("input_forget"), INT("layout")),
          recurrent, recurrent, recurrent, "long short-term memory; a sequence length out of range fails the batch"),
     ROW("LayerNormalization", LAYER_NORMALIZATION, 17, NEWEST, 2, 3, 3, FLOATS, 0,
         LIST(INT("axis"), FLOAT("epsilon"), INT("stash_type")), layer_normalization, layer_normalization,
@@ -365,11 +368,11 @@ const struct leat_op leat_ops[] = {
         LIST(INT("axis"), INT("block_size"), INT("output_dtype"), INT("precision"), INT("saturate")),
         quantize_linear, quantize_linear, "y = round(x / scale) + zero point, saturated; by channel"),
     WIDE("RNN", RNN, 7, 13, 3, 6, 2, F32, FIND,
-         LIST(STRINGS("activations"), FLOAT("clip"), STRING("direction"), INT("hidden_size")), recurrent, recurrent, recurrent,
-         "recurrent layer with tanh; a sequence length out of range fails the batch"),
+         LIST(ACTIVATIONS, FLOAT("clip"), STRING("direction"), INT("hidden_size")), recurrent, recurrent, recurrent,
+         "recurrent layer; a sequence length out of range fails the batch"),
     WIDE("RNN", RNN, 14, NEWEST, 3, 6, 2, F32, FIND,
-         LIST(STRINGS("activations"), FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("layout")), recurrent, recurrent,
-         recurrent, "recurrent layer with tanh; a sequence length out of range fails the batch"),
+         LIST(ACTIVATIONS, FLOAT("clip"), STRING("direction"), INT("hidden_size"), INT("layout")), recurrent, recurrent,
+         recurrent, "recurrent layer; a sequence length out of range fails the batch"),
     ROW("Range", RANGE, 11, 26, 3, 3, 1, FLOATS | BIT(I32) | BIT(I64), FOLD | FIND, NO_ATTRIBUTES, range, range,
         "numbers from a start up to a limit; constant bounds"),
     ROW("Range", RANGE, 27, NEWEST, 3, 3, 1, FLOATS | BIT(I32) | BIT(I64), FOLD | FIND, LIST(INT("stash_type")), range,

@@ -10,13 +10,19 @@
 
 #include "kernels/op.h"
 
-/* Functions of gates and states, with the parameters that ONNX gives them by default. */
+/* Functions of gates and states. */
 enum leat_recurrent_function {
     LEAT_RECURRENT_SIGMOID,
     LEAT_RECURRENT_TANH,
     LEAT_RECURRENT_RELU,
     LEAT_RECURRENT_HARD_SIGMOID,
     LEAT_RECURRENT_SOFTSIGN,
+    LEAT_RECURRENT_AFFINE,
+    LEAT_RECURRENT_ELU,
+    LEAT_RECURRENT_LEAKY_RELU,
+    LEAT_RECURRENT_SCALED_TANH,
+    LEAT_RECURRENT_SOFTPLUS,
+    LEAT_RECURRENT_THRESHOLDED_RELU,
 };
 
 struct leat_recurrent {
@@ -25,6 +31,7 @@ struct leat_recurrent {
     bool reverse;        /* the only one runs backwards */
     bool batch_first;
     enum leat_recurrent_function functions[2][3]; /* f, g and h of each direction, as many as the operator has */
+    float alpha[2][3], beta[2][3]; /* of functions that take them */
     int64_t steps, batch, input, hidden; /* hidden is known; the others may be symbolic */
 };
 

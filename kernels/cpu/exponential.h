@@ -24,7 +24,7 @@ cpu_all(double x)
 }
 
 /* The nearest whole number; x 2^n for whole n in -126..127; 1 / x, to 14 bits with AVX-512 and to 12 with AVX2; y, but 0 where
- * x is below a bound. */
+ * x is below a bound; `yes` where x < y, else `no`. */
 #if CPU_VECTOR_BITS == 512
 CPU_INLINE __m512
 cpu_round(__m512 x)
@@ -48,6 +48,12 @@ CPU_INLINE __m512
 cpu_unless_below(__m512 x, __m512 bound, __m512 y)
 {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, bound, _CMP_NLT_UQ), y);
+}
+
+CPU_INLINE __m512
+cpu_if_less(__m512 x, __m512 y, __m512 yes, __m512 no)
+{
+    return _mm512_mask_mov_ps(no, _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ), yes);
 }
 #else
 CPU_INLINE __m256
@@ -73,6 +79,12 @@ CPU_INLINE __m256
 cpu_unless_below(__m256 x, __m256 bound, __m256 y)
 {
     return _mm256_and_ps(_mm256_cmp_ps(x, bound, _CMP_NLT_UQ), y);
+}
+
+CPU_INLINE __m256
+cpu_if_less(__m256 x, __m256 y, __m256 yes, __m256 no)
+{
+    return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(x, y, _CMP_LT_OQ));
 }
 #endif
 

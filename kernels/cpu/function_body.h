@@ -15,13 +15,6 @@
 #if CPU_VECTOR_BITS == 512
 typedef __m512i whole;
 
-/* `yes` where x < y, else `no`. */
-CPU_INLINE __m512
-if_less(__m512 x, __m512 y, __m512 yes, __m512 no)
-{
-    return _mm512_mask_mov_ps(no, _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ), yes);
-}
-
 /* Some are not, or are no numbers. */
 CPU_INLINE bool
 some_beyond(__m512 x, __m512 most)
@@ -61,12 +54,6 @@ signed_as(__m512 x, __m512 y)
 #define ROUNDED(x, direction) _mm512_roundscale_ps(x, (direction) | _MM_FROUND_NO_EXC)
 #else
 typedef __m256i whole;
-
-CPU_INLINE __m256
-if_less(__m256 x, __m256 y, __m256 yes, __m256 no)
-{
-    return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(x, y, _CMP_LT_OQ));
-}
 
 CPU_INLINE bool
 some_beyond(__m256 x, __m256 most)
@@ -131,7 +118,7 @@ error_function(cpu_floats x)
     near = CPU_V(fmadd)(near, square, cpu_all(-1.0 / 3));
     near = CPU_V(fmadd)(near, square, cpu_all(1));
     near = CPU_V(mul)(CPU_V(mul)(near, u), cpu_all(1.12837916709551257)); /* 2 / sqrt(pi) */
-    return signed_as(x, if_less(u, cpu_all(0.5), near, CPU_V(sub)(cpu_all(1), tail)));
+    return signed_as(x, cpu_if_less(u, cpu_all(0.5), near, CPU_V(sub)(cpu_all(1), tail)));
 }
 
 /* x is quarter times pi / 2 and what lies between -pi / 4 and pi / 4: of that both. */
@@ -174,15 +161,15 @@ CPU_INLINE cpu_floats
 arc_tangent(cpu_floats x)
 {
     const cpu_floats a = cpu_abs(x), one = cpu_all(1), low = cpu_all(0.414213562373095), high = cpu_all(2.41421356237309);
-    const cpu_floats above = if_less(low, a, CPU_V(sub)(a, one), a), below = if_less(low, a, CPU_V(add)(a, one), one);
-    const cpu_floats t = CPU_V(div)(if_less(high, a, cpu_all(-1), above), if_less(high, a, a, below));
+    const cpu_floats above = cpu_if_less(low, a, CPU_V(sub)(a, one), a), below = cpu_if_less(low, a, CPU_V(add)(a, one), one);
+    const cpu_floats t = CPU_V(div)(cpu_if_less(high, a, cpu_all(-1), above), cpu_if_less(high, a, a, below));
     const cpu_floats square = CPU_V(mul)(t, t);
     cpu_floats p = cpu_all(8.05374449538e-2);
     p = CPU_V(fmadd)(p, square, cpu_all(-1.38776856032e-1));
     p = CPU_V(fmadd)(p, square, cpu_all(1.99777106478e-1));
     p = CPU_V(fmadd)(p, square, cpu_all(-3.33329491539e-1));
     p = CPU_V(fmadd)(CPU_V(mul)(p, square), t, t);
-    const cpu_floats more = if_less(high, a, cpu_all(M_PI / 2), if_less(low, a, cpu_all(M_PI / 4), CPU_V(setzero)()));
+    const cpu_floats more = cpu_if_less(high, a, cpu_all(M_PI / 2), cpu_if_less(low, a, cpu_all(M_PI / 4), CPU_V(setzero)()));
     return signed_as(x, CPU_V(add)(more, p));
 }
 
@@ -191,7 +178,7 @@ CPU_INLINE cpu_floats
 arc_sine_near(cpu_floats a)
 {
     const cpu_floats half = cpu_all(0.5), rest = CPU_V(fnmadd)(half, a, half);
-    const cpu_floats square = if_less(half, a, rest, CPU_V(mul)(a, a)), t = if_less(half, a, CPU_V(sqrt)(rest), a);
+    const cpu_floats square = cpu_if_less(half, a, rest, CPU_V(mul)(a, a)), t = cpu_if_less(half, a, CPU_V(sqrt)(rest), a);
     cpu_floats p = cpu_all(4.2163199048e-2);
     p = CPU_V(fmadd)(p, square, cpu_all(2.4181311049e-2));
     p = CPU_V(fmadd)(p, square, cpu_all(4.5470025998e-2));
@@ -204,16 +191,16 @@ CPU_INLINE cpu_floats
 arc_sine(cpu_floats x)
 {
     const cpu_floats a = cpu_abs(x), near = arc_sine_near(a);
-    return signed_as(x, if_less(cpu_all(0.5), a, CPU_V(fnmadd)(near, cpu_all(2), cpu_all(M_PI / 2)), near));
+    return signed_as(x, cpu_if_less(cpu_all(0.5), a, CPU_V(fnmadd)(near, cpu_all(2), cpu_all(M_PI / 2)), near));
 }
 
 CPU_INLINE cpu_floats
 arc_cosine(cpu_floats x)
 {
     const cpu_floats a = cpu_abs(x), near = arc_sine_near(a), twice = CPU_V(add)(near, near), zero = CPU_V(setzero)();
-    const cpu_floats of_negative = if_less(cpu_all(0.5), a, CPU_V(sub)(cpu_all(M_PI), twice), CPU_V(add)(cpu_all(M_PI / 2), near));
-    const cpu_floats of_others = if_less(cpu_all(0.5), a, twice, CPU_V(sub)(cpu_all(M_PI / 2), near));
-    return if_less(x, zero, of_negative, of_others);
+    const cpu_floats of_negative = cpu_if_less(cpu_all(0.5), a, CPU_V(sub)(cpu_all(M_PI), twice), CPU_V(add)(cpu_all(M_PI / 2), near));
+    const cpu_floats of_others = cpu_if_less(cpu_all(0.5), a, twice, CPU_V(sub)(cpu_all(M_PI / 2), near));
+    return cpu_if_less(x, zero, of_negative, of_others);
 }
 
 /* Half of e^|x| and of e^-|x|, more or less; of the first's root, which is no more than floats are where that is. */
@@ -229,7 +216,7 @@ hyperbolic_sine(cpu_floats x)
 {
     const cpu_floats a = cpu_abs(x), half = cpu_all(0.5), root = cpu_exponential(CPU_V(mul)(half, a));
     const cpu_floats y = cpu_exponential_less_one(a), near = CPU_V(add)(y, CPU_V(div)(y, CPU_V(add)(y, cpu_all(1))));
-    return signed_as(x, if_less(a, cpu_all(20), CPU_V(mul)(half, near), CPU_V(mul)(CPU_V(mul)(half, root), root)));
+    return signed_as(x, cpu_if_less(a, cpu_all(20), CPU_V(mul)(half, near), CPU_V(mul)(CPU_V(mul)(half, root), root)));
 }
 
 /* From where on ln(2 |x|) is what ln(|x| + sqrt(x^2 + 1)) and ln(x + sqrt(x^2 - 1)) are: squares are floats below it. */
@@ -241,7 +228,7 @@ area_sine(cpu_floats x)
     const cpu_floats a = cpu_abs(x), one = cpu_all(1), far = CPU_V(add)(cpu_logarithm(a), cpu_all(M_LN2));
     const cpu_floats bounded = CPU_V(min)(cpu_all(AREA_FAR), a), square = CPU_V(mul)(bounded, bounded);
     const cpu_floats more = CPU_V(div)(square, CPU_V(add)(one, CPU_V(sqrt)(CPU_V(add)(one, square))));
-    return signed_as(x, if_less(cpu_all(AREA_FAR), a, far, cpu_logarithm_of_more(CPU_V(add)(a, more))));
+    return signed_as(x, cpu_if_less(cpu_all(AREA_FAR), a, far, cpu_logarithm_of_more(CPU_V(add)(a, more))));
 }
 
 CPU_INLINE cpu_floats
@@ -250,7 +237,7 @@ area_cosine(cpu_floats x)
     const cpu_floats one = cpu_all(1), far = CPU_V(add)(cpu_logarithm(x), cpu_all(M_LN2));
     const cpu_floats d = CPU_V(sub)(CPU_V(min)(cpu_all(AREA_FAR), x), one);
     const cpu_floats near = cpu_logarithm_of_more(CPU_V(add)(d, CPU_V(sqrt)(CPU_V(fmadd)(d, d, CPU_V(add)(d, d)))));
-    return if_less(x, one, cpu_all((double)NAN), if_less(cpu_all(AREA_FAR), x, far, near));
+    return cpu_if_less(x, one, cpu_all((double)NAN), cpu_if_less(cpu_all(AREA_FAR), x, far, near));
 }
 
 CPU_INLINE cpu_floats
@@ -258,14 +245,6 @@ area_tangent(cpu_floats x)
 {
     const cpu_floats a = cpu_abs(x), y = CPU_V(div)(CPU_V(add)(a, a), CPU_V(sub)(cpu_all(1), a));
     return signed_as(x, CPU_V(mul)(cpu_all(0.5), cpu_logarithm_of_more(y)));
-}
-
-/* ln(1 + e^x) */
-CPU_INLINE cpu_floats
-soft_plus(cpu_floats x)
-{
-    const cpu_floats zero = CPU_V(setzero)(), near = cpu_exponential(CPU_V(sub)(zero, cpu_abs(x)));
-    return CPU_V(add)(CPU_V(max)(zero, x), cpu_logarithm_of_more(near));
 }
 
 CPU_INLINE cpu_floats
@@ -289,13 +268,13 @@ function_of(const enum leat_op_kind kind, cpu_floats x, cpu_floats a, cpu_floats
     case LEAT_OP_CEIL:
         return ROUNDED(x, _MM_FROUND_TO_POS_INF);
     case LEAT_OP_CELU:
-        return if_less(x, zero, CPU_V(mul)(a, cpu_exponential_less_one(CPU_V(div)(x, a))), x);
+        return cpu_if_less(x, zero, CPU_V(mul)(a, cpu_exponential_less_one(CPU_V(div)(x, a))), x);
     case LEAT_OP_COS:
         return sine(x, true);
     case LEAT_OP_COSH:
         return hyperbolic_cosine(x);
     case LEAT_OP_ELU:
-        return if_less(x, zero, CPU_V(mul)(a, cpu_exponential_less_one(x)), x);
+        return cpu_if_less(x, zero, CPU_V(mul)(a, cpu_exponential_less_one(x)), x);
     case LEAT_OP_ERF:
         return error_function(x);
     case LEAT_OP_FLOOR:
@@ -307,19 +286,19 @@ function_of(const enum leat_op_kind kind, cpu_floats x, cpu_floats a, cpu_floats
     case LEAT_OP_ROUND:
         return cpu_round(x);
     case LEAT_OP_SELU:
-        return CPU_V(mul)(b, if_less(x, zero, CPU_V(mul)(a, cpu_exponential_less_one(x)), x));
+        return CPU_V(mul)(b, cpu_if_less(x, zero, CPU_V(mul)(a, cpu_exponential_less_one(x)), x));
     case LEAT_OP_SHRINK:
-        return if_less(x, CPU_V(sub)(zero, a), CPU_V(add)(x, b), if_less(a, x, CPU_V(sub)(x, b), zero));
+        return cpu_if_less(x, CPU_V(sub)(zero, a), CPU_V(add)(x, b), cpu_if_less(a, x, CPU_V(sub)(x, b), zero));
     case LEAT_OP_SIGMOID:
         return cpu_sigmoid(x);
     case LEAT_OP_SIGN:
-        return if_less(zero, x, one, if_less(x, zero, cpu_all(-1), x));
+        return cpu_if_less(zero, x, one, cpu_if_less(x, zero, cpu_all(-1), x));
     case LEAT_OP_SIN:
         return sine(x, false);
     case LEAT_OP_SINH:
         return hyperbolic_sine(x);
     case LEAT_OP_SOFTPLUS:
-        return soft_plus(x);
+        return cpu_soft_plus(x);
     case LEAT_OP_SOFTSIGN:
         return CPU_V(div)(x, CPU_V(add)(one, cpu_abs(x)));
     case LEAT_OP_TAN:
@@ -327,7 +306,7 @@ function_of(const enum leat_op_kind kind, cpu_floats x, cpu_floats a, cpu_floats
     case LEAT_OP_TANH:
         return hyperbolic_tangent(x);
     default: /* ThresholdedRelu */
-        return if_less(a, x, x, zero);
+        return cpu_if_less(a, x, x, zero);
     }
 }
 

@@ -58,4 +58,12 @@ cpu_logarithm_of_more(cpu_floats x)
     return CPU_V(add)(cpu_logarithm(y), CPU_V(div)(CPU_V(min)(lost, cpu_all(FLT_MAX)), y));
 }
 
+/* ln(1 + e^x) */
+CPU_INLINE cpu_floats
+cpu_soft_plus(cpu_floats x)
+{
+    const cpu_floats zero = CPU_V(setzero)(), near = cpu_exponential(CPU_V(sub)(zero, cpu_abs(x)));
+    return CPU_V(add)(CPU_V(max)(zero, x), cpu_logarithm_of_more(near));
+}
+
 #endif /* LEAT_KERNELS_CPU_LOGARITHM_H */

@@ -8,7 +8,8 @@
  *            state before the product).
  * Shapes     As kernels/recurrent.h says; the weights are packed.
  * Numerics   Sums are f32, in the order of their terms, and do not depend on the number of members or items; sigmoid and tanh
- *            as kernels/cpu/exponential.h says.
+ *            as kernels/cpu/exponential.h says. Functions that few models have (kernels/recurrent.h from Affine on) are calls of
+ *            one vector each.
  */
 #ifndef LEAT_KERNELS_CPU_RECURRENT_H
 #define LEAT_KERNELS_CPU_RECURRENT_H

@@ -9,6 +9,7 @@
 #include "base/align.h"
 #include "kernels/cpu/direct_kernel.h"
 #include "kernels/cpu/exponential.h"
+#include "kernels/cpu/logarithm.h"
 #include "kernels/cpu/recurrent_kernel.h"
 
 enum {
@@ -275,11 +276,37 @@ add_state(const struct work *w, const struct units *u, int64_t gate, const float
 
 /* ---- Cells ------------------------------------------------------------------------------------------ */
 
+/* Those that few models have: cells call them, and stay as small as they are without. */
+CPU_KERNEL __attribute__((noinline)) static cpu_floats
+activate_rarely(enum leat_recurrent_function function, float alpha, float beta, cpu_floats x)
+{
+    const cpu_floats zero = CPU_V(setzero)(), a = CPU_V(set1)(alpha), b = CPU_V(set1)(beta);
+
+    switch (function) {
+    case LEAT_RECURRENT_AFFINE:
+        return CPU_V(fmadd)(a, x, b);
+    case LEAT_RECURRENT_ELU:
+        return cpu_if_less(x, zero, CPU_V(mul)(a, cpu_exponential_less_one(x)), x);
+    case LEAT_RECURRENT_LEAKY_RELU:
+        return cpu_if_less(x, zero, CPU_V(mul)(a, x), x);
+    case LEAT_RECURRENT_SCALED_TANH:
+        return CPU_V(mul)(a, cpu_tanh(CPU_V(mul)(b, x)));
+    case LEAT_RECURRENT_SOFTPLUS:
+        return cpu_soft_plus(x);
+    default: /* ThresholdedRelu */
+        return cpu_if_less(a, x, x, zero);
+    }
+}
+
 /* Function f, g or h of a direction. */
 CPU_INLINE cpu_floats
 activate(const struct work *w, const struct units *u, uint32_t which, cpu_floats x)
 {
-    switch (w->r->geometry.functions[u->direction][which]) {
+    const struct leat_recurrent *g = &w->r->geometry;
+    const enum leat_recurrent_function function = g->functions[u->direction][which];
+    const float alpha = g->alpha[u->direction][which], beta = g->beta[u->direction][which];
+
+    switch (function) {
     case LEAT_RECURRENT_SIGMOID:
         return cpu_sigmoid(x);
     case LEAT_RECURRENT_TANH:
@@ -287,12 +314,19 @@ activate(const struct work *w, const struct units *u, uint32_t which, cpu_floats
     case LEAT_RECURRENT_RELU: /* in these orders NaN stays NaN */
         return CPU_V(max)(CPU_V(setzero)(), x);
     case LEAT_RECURRENT_HARD_SIGMOID:
-        x = CPU_V(fmadd)(cpu_all(0.2), x, cpu_all(0.5));
+        x = CPU_V(fmadd)(CPU_V(set1)(alpha), x, CPU_V(set1)(beta));
         return CPU_V(min)(cpu_all(1), CPU_V(max)(CPU_V(setzero)(), x));
     case LEAT_RECURRENT_SOFTSIGN:
+        return CPU_V(div)(x, CPU_V(add)(cpu_all(1), cpu_abs(x)));
+    case LEAT_RECURRENT_AFFINE:
+    case LEAT_RECURRENT_ELU:
+    case LEAT_RECURRENT_LEAKY_RELU:
+    case LEAT_RECURRENT_SCALED_TANH:
+    case LEAT_RECURRENT_SOFTPLUS:
+    case LEAT_RECURRENT_THRESHOLDED_RELU:
         break;
     }
-    return CPU_V(div)(x, CPU_V(add)(cpu_all(1), cpu_abs(x)));
+    return activate_rarely(function, alpha, beta, x);
 }
 
 CPU_INLINE cpu_floats

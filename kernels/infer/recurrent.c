@@ -2,6 +2,7 @@
 /* RNN, GRU and LSTM: geometry, and the shapes that follow from it. */
 #include "kernels/recurrent.h"
 
+#include <math.h>
 #include <string.h>
 #include <strings.h>
 
@@ -24,36 +25,107 @@ read_direction(const struct leat_node *node, struct leat_recurrent *ret)
     return LEAT_OK;
 }
 
+/* A parameter that a function takes, and what it is where the node does not say; NaN: ONNX has no default for it. */
+struct parameter {
+    bool taken;
+    float otherwise;
+};
+
+static const struct {
+    const char *name;
+    struct parameter alpha, beta;
+} functions[] = {
+    [LEAT_RECURRENT_SIGMOID] = {"Sigmoid", {0}, {0}},
+    [LEAT_RECURRENT_TANH] = {"Tanh", {0}, {0}},
+    [LEAT_RECURRENT_RELU] = {"Relu", {0}, {0}},
+    [LEAT_RECURRENT_HARD_SIGMOID] = {"HardSigmoid", {true, 0.2f}, {true, 0.5f}},
+    [LEAT_RECURRENT_SOFTSIGN] = {"Softsign", {0}, {0}},
+    [LEAT_RECURRENT_AFFINE] = {"Affine", {true, 1}, {true, 0}},
+    [LEAT_RECURRENT_ELU] = {"Elu", {true, 1}, {0}},
+    [LEAT_RECURRENT_LEAKY_RELU] = {"LeakyRelu", {true, 0.01f}, {0}},
+    [LEAT_RECURRENT_SCALED_TANH] = {"ScaledTanh", {true, NAN}, {true, NAN}},
+    [LEAT_RECURRENT_SOFTPLUS] = {"Softplus", {0}, {0}},
+    [LEAT_RECURRENT_THRESHOLDED_RELU] = {"ThresholdedRelu", {true, 1}, {0}},
+};
+
+/* A list of parameters, and how many of them functions took: in order, those that take one. */
+struct parameters {
+    const char *name;
+    const struct leat_attribute *list;
+    uint32_t taken;
+};
+
+static enum leat_status
+take(const struct leat_node *node, struct parameters *from, const struct parameter *parameter, const char *function, float *ret)
+{
+    const bool given = from->list != NULL && from->taken < from->list->count;
+
+    if (!parameter->taken) {
+        return LEAT_OK;
+    }
+    const float value = given ? from->list->floats[from->taken] : parameter->otherwise;
+    if (!isfinite(value)) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "%s has no finite number for the function %s", from->name, function);
+    }
+    from->taken++;
+    *ret = value;
+    return LEAT_OK;
+}
+
+/* Where functions take some of a list, it is for them alone: of more it would not be clear which are whose. */
+static enum leat_status
+check_taken(const struct leat_node *node, const struct parameters *from)
+{
+    if (from->list != NULL && from->taken > 0 && from->list->count > from->taken) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "%s has %u numbers for the %u functions that take one", from->name,
+                              from->list->count, from->taken);
+    }
+    return LEAT_OK;
+}
+
+static enum leat_status
+find_function(const struct leat_node *node, const char *name, enum leat_recurrent_function *ret)
+{
+    for (uint32_t i = 0; i < LEAT_COUNT_OF(functions); i++) {
+        if (strcasecmp(name, functions[i].name) == 0) {
+            *ret = (enum leat_recurrent_function)i;
+            return LEAT_OK;
+        }
+    }
+    return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "activation '%.32s' is not supported", name);
+}
+
 /* f, g and h: an RNN has f alone, a GRU f and g. */
 static enum leat_status
 read_functions(const struct leat_node *node, struct leat_recurrent *ret)
 {
-    static const char *const names[] = {
-        [LEAT_RECURRENT_SIGMOID] = "Sigmoid",   [LEAT_RECURRENT_TANH] = "Tanh",
-        [LEAT_RECURRENT_RELU] = "Relu",         [LEAT_RECURRENT_HARD_SIGMOID] = "HardSigmoid",
-        [LEAT_RECURRENT_SOFTSIGN] = "Softsign",
-    };
     const struct leat_attribute *attribute = leat_node_attribute(node, "activations");
     const uint32_t count = ret->gates == 4 ? 3 : ret->gates == 3 ? 2 : 1;
+    struct parameters alpha = {"activation_alpha", leat_node_attribute(node, "activation_alpha"), 0};
+    struct parameters beta = {"activation_beta", leat_node_attribute(node, "activation_beta"), 0};
+    enum leat_status status = LEAT_OK;
 
-    for (uint32_t i = 0; i < ret->directions * count; i++) {
-        enum leat_recurrent_function *function = &ret->functions[i / count][i % count];
-        uint32_t known = 0;
-        *function = ret->gates > 1 && i % count == 0 ? LEAT_RECURRENT_SIGMOID : LEAT_RECURRENT_TANH;
-        if (attribute == NULL) {
-            continue;
-        }
-        while (attribute->count == ret->directions * count && known < LEAT_COUNT_OF(names) &&
-               strcasecmp(attribute->strings[i], names[known]) != 0) {
-            known++;
-        }
-        if (attribute->count != ret->directions * count || known == LEAT_COUNT_OF(names)) {
-            return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED,
-                                  "these %u activations are not supported", attribute->count);
-        }
-        *function = (enum leat_recurrent_function)known;
+    if (attribute != NULL && attribute->count != ret->directions * count) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "%u activations, not %u", attribute->count, ret->directions * count);
     }
-    return LEAT_OK;
+    for (uint32_t i = 0; i < ret->directions * count && status == LEAT_OK; i++) {
+        const uint32_t direction = i / count, which = i % count;
+        enum leat_recurrent_function function = ret->gates > 1 && which == 0 ? LEAT_RECURRENT_SIGMOID : LEAT_RECURRENT_TANH;
+        if (attribute != NULL) {
+            status = find_function(node, attribute->strings[i], &function);
+        }
+        ret->functions[direction][which] = function;
+        if (status == LEAT_OK) {
+            status = take(node, &alpha, &functions[function].alpha, functions[function].name, &ret->alpha[direction][which]);
+        }
+        if (status == LEAT_OK) {
+            status = take(node, &beta, &functions[function].beta, functions[function].name, &ret->beta[direction][which]);
+        }
+    }
+    if (status == LEAT_OK) {
+        status = check_taken(node, &alpha);
+    }
+    return status == LEAT_OK ? check_taken(node, &beta) : status;
 }
 
 enum leat_status

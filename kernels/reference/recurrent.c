@@ -111,6 +111,8 @@ clip(const struct cell *cell, double x)
 static double
 activate(const struct cell *cell, uint32_t which, double x)
 {
+    const double alpha = (double)cell->g.alpha[cell->direction][which], beta = (double)cell->g.beta[cell->direction][which];
+
     switch (cell->g.functions[cell->direction][which]) {
     case LEAT_RECURRENT_SIGMOID:
         return 1 / (1 + exp(-x));
@@ -119,8 +121,20 @@ activate(const struct cell *cell, uint32_t which, double x)
     case LEAT_RECURRENT_RELU:
         return x < 0 ? 0 : x;
     case LEAT_RECURRENT_HARD_SIGMOID:
-        x = 0.2 * x + 0.5;
+        x = alpha * x + beta;
         return x < 0 ? 0 : x > 1 ? 1 : x;
+    case LEAT_RECURRENT_AFFINE:
+        return alpha * x + beta;
+    case LEAT_RECURRENT_ELU:
+        return x < 0 ? alpha * expm1(x) : x;
+    case LEAT_RECURRENT_LEAKY_RELU:
+        return x < 0 ? alpha * x : x;
+    case LEAT_RECURRENT_SCALED_TANH:
+        return alpha * tanh(beta * x);
+    case LEAT_RECURRENT_SOFTPLUS:
+        return (x > 0 ? x : 0) + log1p(exp(-fabs(x)));
+    case LEAT_RECURRENT_THRESHOLDED_RELU:
+        return x > alpha ? x : 0;
     case LEAT_RECURRENT_SOFTSIGN:
         break;
     }

@@ -242,6 +242,16 @@ builder_ints(struct builder *builder, Onnx__NodeProto *node, const char *name,
 }
 
 void
+builder_floats(struct builder *builder, Onnx__NodeProto *node, const char *name, const float *values, size_t count)
+{
+    Onnx__AttributeProto *attribute = add_attribute(builder, node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOATS);
+
+    attribute->n_floats = count;
+    attribute->floats = builder_alloc(builder, count * sizeof(*values));
+    memcpy(attribute->floats, values, count * sizeof(*values));
+}
+
+void
 builder_graph(struct builder *builder, Onnx__NodeProto *node, const char *name, struct builder *inner)
 {
     add_attribute(builder, node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH)->g = &inner->graph;

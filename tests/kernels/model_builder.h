@@ -70,6 +70,7 @@ void builder_reference(struct builder *builder, Onnx__NodeProto *node, const cha
 
 /* Separated by blanks. */
 void builder_strings(struct builder *builder, Onnx__NodeProto *node, const char *name, const char *values);
+void builder_floats(struct builder *builder, Onnx__NodeProto *node, const char *name, const float *values, size_t count);
 
 /* Bytes of the file; freed with the builder. */
 void *builder_pack(struct builder *builder, size_t *ret_size);

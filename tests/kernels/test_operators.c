@@ -172,44 +172,111 @@ test_lp_pool(const struct leat_backend *backend)
     }
 }
 
-/* y of one step and one unit without state: with weights of 1 it is the function of x. */
-static void
-test_recurrent_functions(const struct leat_backend *backend)
+/* The functions of both directions, and their parameters. */
+struct functions {
+    const char *names;
+    size_t alphas, betas;
+    float alpha[3], beta[2];
+};
+
+static enum leat_status
+import_functions(const struct functions *f, struct leat_graph **ret)
 {
     static const float one[2] = {1, 1}, none[2] = {0, 0};
-    static const float x[4] = {-3, -0.5f, 0.5f, 3};
-    static const char *const functions = "Relu HardSigmoid";
-    static const float want[2][4] = {{0, 0, 0.5f, 3}, {0, 0.4f, 0.6f, 1}};
-    float y[8];
-    const void *inputs[1] = {x};
-    void *outputs[1] = {y};
     struct builder b;
-    struct loaded loaded;
 
     builder_init(&b, 14);
-    (void)builder_input(&b, "x", ONNX_F32, DIMS(1, 4, 1));
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(1, 5, 1));
     (void)builder_constant(&b, "w", ONNX_F32, one, DIMS(2, 1, 1));
     (void)builder_constant(&b, "r", ONNX_F32, none, DIMS(2, 1, 1));
     Onnx__NodeProto *node = builder_node(&b, "RNN", "x w r", "y");
     (void)builder_string(&b, node, "direction", "bidirectional");
-    builder_strings(&b, node, "activations", functions);
-    builder_output(&b, "y");
-    struct leat_graph *graph = import_graph(&b);
-    load(backend, graph, &loaded);
-    EXPECT(run(&loaded, inputs, outputs) == LEAT_OK);
-    for (size_t i = 0; i < 8; i++) {
-        EXPECT(fabsf(y[i] - want[i / 4][i % 4]) < 1e-6f);
+    builder_strings(&b, node, "activations", f->names);
+    if (f->alphas > 0) {
+        builder_floats(&b, node, "activation_alpha", f->alpha, f->alphas);
     }
-    unload(&loaded);
-    leat_graph_destroy(graph);
+    if (f->betas > 0) {
+        builder_floats(&b, node, "activation_beta", f->beta, f->betas);
+    }
+    builder_output(&b, "y");
+    const enum leat_status status = builder_import(&b, ret);
     builder_fini(&b);
+    return status;
+}
+
+/* y of one step and one unit without state: with weights of 1 it is the function of x. Lists are of those functions that take one. */
+static void
+test_recurrent_functions(const struct leat_backend *backend)
+{
+    static const float x[5] = {-3, -0.5f, 0.5f, 3, NAN};
+    static const struct {
+        struct functions functions;
+        float want[2][5];
+    } cases[] = {
+        {{.names = "Relu HardSigmoid"}, {{0, 0, 0.5f, 3, NAN}, {0, 0.4f, 0.6f, 1, NAN}}},
+        {{"HardSigmoid Affine", 2, 1, {0.5f, 2}, {0.25f}}, {{0, 0, 0.5f, 1, NAN}, {-6, -1, 1, 6, NAN}}},
+        {{"hardsigmoid affine", 2, 2, {0.5f, 2}, {0.25f, 1}}, {{0, 0, 0.5f, 1, NAN}, {-5, 0, 2, 7, NAN}}},
+        {{.names = "Affine LeakyRelu"}, {{-3, -0.5f, 0.5f, 3, NAN}, {-0.03f, -0.005f, 0.5f, 3, NAN}}},
+        {{"Softsign LeakyRelu", 1, 0, {0.5f}, {0}}, {{-0.75f, -1 / 3.0f, 1 / 3.0f, 0.75f, NAN}, {-1.5f, -0.25f, 0.5f, 3, NAN}}},
+        {{.names = "Elu ThresholdedRelu"}, {{-0.95021293f, -0.39346934f, 0.5f, 3, NAN}, {0, 0, 0, 3, 0}}},
+        {{"ThresholdedRelu Elu", 2, 0, {-1, 2}, {0}}, {{0, -0.5f, 0.5f, 3, 0}, {-1.9004259f, -0.78693868f, 0.5f, 3, NAN}}},
+        {{"Softplus ScaledTanh", 1, 1, {2}, {0.5f}},
+         {{0.048587352f, 0.47407698f, 0.97407698f, 3.0485874f, NAN}, {-1.8102965f, -0.48983732f, 0.48983732f, 1.8102965f, NAN}}},
+    };
+
+    for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
+        float y[10];
+        const void *inputs[1] = {x};
+        void *outputs[1] = {y};
+        struct leat_graph *graph;
+        struct loaded loaded;
+
+        EXPECT(import_functions(&cases[c].functions, &graph) == LEAT_OK);
+        load(backend, graph, &loaded);
+        EXPECT(run(&loaded, inputs, outputs) == LEAT_OK);
+        for (size_t i = 0; i < 10; i++) {
+            const float want = cases[c].want[i / 5][i % 5];
+            EXPECT(isnan(want) ? isnan(y[i]) : fabsf(y[i] - want) < 1e-6f);
+        }
+        unload(&loaded);
+        leat_graph_destroy(graph);
+    }
+}
+
+/* Numbers that no function takes are of no account; lists must not have more than functions take, and ScaledTanh has no default. */
+static void
+test_recurrent_parameters(void)
+{
+    static const struct {
+        struct functions functions;
+        const char *error; /* NULL: taken */
+    } cases[] = {
+        {{"Tanh Sigmoid", 2, 2, {1, 1}, {0, 0}}, NULL},
+        {{"Tanh Affine", 2, 0, {1, 1}, {0}}, "activation_alpha has 2 numbers for the 1 functions"},
+        {{"HardSigmoid Elu", 2, 2, {1, 1}, {0, 0}}, "activation_beta has 2 numbers for the 1 functions"},
+        {{"ScaledTanh Tanh", 1, 0, {1}, {0}}, "activation_beta has no finite number for the function ScaledTanh"},
+        {{"Elu Tanh", 1, 0, {INFINITY}, {0}}, "activation_alpha has no finite number for the function Elu"},
+        {{.names = "Tanh Gelu"}, "activation 'Gelu' is not supported"},
+        {{.names = "Tanh"}, "1 activations, not 2"},
+    };
+
+    for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
+        struct leat_graph *graph = NULL;
+        const enum leat_status status = import_functions(&cases[c].functions, &graph);
+        if (cases[c].error == NULL) {
+            EXPECT(status == LEAT_OK);
+            leat_graph_destroy(graph);
+        } else {
+            EXPECT(status == LEAT_ERR_UNSUPPORTED && strstr(leat_error_text(), cases[c].error) != NULL);
+        }
+    }
 }
 
 /* The names of the functions that are the default change nothing; others than we have are refused. */
 static void
 test_recurrent_defaults(void)
 {
-    static const char *const names[] = {NULL, "Sigmoid Tanh Tanh", "Sigmoid Tanh Affine",
+    static const char *const names[] = {NULL, "Sigmoid Tanh Tanh", "Sigmoid Tanh Gelu",
                                         "Sigmoid"};
     float weights[4 * 3 * 3], x[2 * 3], y[4][2 * 3];
     uint64_t random = leat_test_seed;
@@ -254,6 +321,7 @@ main(void)
     leat_test_init();
     test_bounded_shapes();
     test_recurrent_defaults();
+    test_recurrent_parameters();
     for (size_t i = 0; i < LEAT_COUNT_OF(names); i++) {
         const struct leat_backend *backend = leat_backend_find(names[i]);
         EXPECT(backend != NULL || i > 0);

@@ -86,19 +86,40 @@ add_lengths(struct builder *b, struct subject *s, int64_t batch, int64_t steps)
     s->inputs[s->input_count++] = lengths;
 }
 
-/* Of gates only such as are in 0..1, for states grow without bound through others, and so do errors. */
+/* Of gates only such as are in 0..1, for states grow without bound through others, and so do errors. Parameters are near the
+ * usual ones; those at the end of a list may be left to their defaults, which ScaledTanh does not have. ThresholdedRelu jumps,
+ * and so may a result where sums differ by their last bits: see test_operators.c. */
 static void
 add_functions(struct builder *b, Onnx__NodeProto *node, int64_t directions, int64_t each)
 {
-    static const char *const functions[] = {"Sigmoid", "HardSigmoid", "Tanh", "Relu", "Softsign"};
-    char list[96] = "";
+    static const struct {
+        const char *name;
+        int64_t parameters;
+    } functions[] = {{"Sigmoid", 0},   {"HardSigmoid", 2}, {"Tanh", 0},     {"Relu", 0},       {"Softsign", 0},       {"Affine", 2},
+                     {"LeakyRelu", 1}, {"Elu", 1},         {"Softplus", 0}, {"ScaledTanh", 2}};
+    char list[128] = "";
+    float parameters[2][6];
+    size_t counts[2] = {0, 0};
+    bool scaled = false;
 
     for (int64_t i = 0; i < directions * each; i++) {
         const size_t used = strlen(list);
         const bool of_gates = each > 1 && i % each == 0;
-        (void)snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? " " : "", functions[between(0, of_gates ? 1 : 4)]);
+        const size_t function = (size_t)between(0, of_gates ? 1 : (int64_t)LEAT_COUNT_OF(functions) - 1);
+        EXPECT(snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? " " : "", functions[function].name) <
+               (int)(sizeof(list) - used));
+        for (int64_t p = 0; p < functions[function].parameters; p++) {
+            parameters[p][counts[p]++] = (float)between(100, 400) / 1000;
+        }
+        scaled = scaled || strcmp(functions[function].name, "ScaledTanh") == 0;
     }
     builder_strings(b, node, "activations", list);
+    for (int p = 0; p < 2; p++) {
+        const size_t given = scaled ? counts[p] : (size_t)between(0, (int64_t)counts[p]);
+        if (given > 0) {
+            builder_floats(b, node, p == 0 ? "activation_alpha" : "activation_beta", parameters[p], given);
+        }
+    }
 }
 
 static struct subject
