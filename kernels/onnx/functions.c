@@ -398,7 +398,7 @@ add_body(struct importer *importer, const Onnx__NodeProto *node, const struct ca
     enum leat_status status = describe(enter_body(importer, node, call, body), call);
 
     for (size_t n = 0; n < function->n_node && status == LEAT_OK; n++) {
-        status = leat_onnx_add_node(importer, function->node[importer->order[n]]);
+        status = leat_onnx_add_node(importer, function->node[importer->order[n]], importer->order[n]);
     }
     for (size_t o = 0; o < node->n_output && status == LEAT_OK; o++) {
         if (body->outputs[o] != NULL && body->copied[o] == NULL) {
@@ -448,7 +448,7 @@ add_copies(struct importer *importer, const Onnx__NodeProto *node, const struct 
             copy.n_input = copy.n_output = 1;
             copy.input = &from;
             copy.output = &node->output[o];
-            status = leat_onnx_add_node(importer, &copy);
+            status = leat_onnx_add_node(importer, &copy, 0);
         }
     }
     return status;

@@ -47,8 +47,9 @@ name_reader(const struct importer *importer, const char *name, enum leat_status 
 {
     for (size_t n = 0; n < importer->proto->n_node; n++) {
         const Onnx__NodeProto *node = importer->proto->node[n];
+        struct leat_onnx_number room;
         if (reads(node, name)) {
-            return leat_err_prefix(status, "node '%.64s' (operator %.64s) reads '%.64s'", leat_onnx_node_name(node),
+            return leat_err_prefix(status, "node '%.64s' (operator %.64s) reads '%.64s'", leat_onnx_node_name(node, n, &room),
                                    leat_onnx_text(node->op_type), name);
         }
     }
@@ -862,10 +863,11 @@ add_other(struct importer *importer, const Onnx__NodeProto *proto, const char *n
 }
 
 enum leat_status
-leat_onnx_add_node(struct importer *importer, const Onnx__NodeProto *proto)
+leat_onnx_add_node(struct importer *importer, const Onnx__NodeProto *proto, size_t number)
 {
+    struct leat_onnx_number room;
     const char *output = proto->n_output > 0 ? leat_onnx_text(proto->output[0]) : "";
-    const char *name = leat_onnx_path(importer, leat_onnx_node_name(proto));
+    const char *name = leat_onnx_path(importer, leat_onnx_node_name(proto, number, &room));
     const struct leat_op *op;
 
     if (name == NULL) {
@@ -927,6 +929,31 @@ find_output(struct importer *importer, const char *name, uint32_t *ret)
                : status;
 }
 
+/*
+ * The file may say of an output what it is. Its type is what clients will read: it is true. Dimensions are what exporters leave as
+ * they were before somebody changed the graph, and inference knows them better. Those of graphs inside are not known yet.
+ */
+static enum leat_status
+check_output_type(const struct importer *importer, const Onnx__ValueInfoProto *declared, uint32_t output)
+{
+    const Onnx__TypeProto *type = declared->type;
+    const uint32_t dtype = importer->graph->values[output].dtype;
+    char text[32];
+
+    if (importer->parent != NULL || type == NULL || type->value_case == ONNX__TYPE_PROTO__VALUE__NOT_SET) {
+        return LEAT_OK;
+    }
+    if (type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || type->tensor_type == NULL) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "output '%.64s' is a tensor, and not what the file says", leat_onnx_text(declared->name));
+    }
+    const int32_t said = type->tensor_type->elem_type;
+    if (said != ONNX__TENSOR_PROTO__DATA_TYPE__UNDEFINED && leat_dtype_from_onnx(said) != dtype) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "output '%.64s' has type %s, and not %s as the file says", leat_onnx_text(declared->name),
+                         leat_dtype_text(dtype), leat_onnx_type_text(said, text));
+    }
+    return LEAT_OK;
+}
+
 static enum leat_status
 add_output(struct importer *importer, const Onnx__ValueInfoProto *declared, uint32_t *outputs, uint32_t *count)
 {
@@ -940,7 +967,7 @@ add_output(struct importer *importer, const Onnx__ValueInfoProto *declared, uint
     for (uint32_t o = first; o < *count && status == LEAT_OK && importer->halves != NULL; o++) {
         status = leat_onnx_narrow_output(importer, declared, &outputs[o]);
     }
-    return status;
+    return status == LEAT_OK && tensors == NULL ? check_output_type(importer, declared, outputs[first]) : status;
 }
 
 static enum leat_status
@@ -984,7 +1011,7 @@ import_graph(struct importer *importer)
         status = leat_onnx_make_constant_inputs(importer);
     }
     for (size_t n = 0; n < importer->proto->n_node && status == LEAT_OK; n++) {
-        status = leat_onnx_add_node(importer, importer->proto->node[importer->order[n]]);
+        status = leat_onnx_add_node(importer, importer->proto->node[importer->order[n]], importer->order[n]);
     }
     return status == LEAT_OK ? add_outputs(importer) : status;
 }

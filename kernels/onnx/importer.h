@@ -10,6 +10,8 @@
 #ifndef LEAT_KERNELS_ONNX_IMPORTER_H
 #define LEAT_KERNELS_ONNX_IMPORTER_H
 
+#include <stdio.h>
+
 #include "kernels/onnx/onnx.h"
 
 #define LEAT_ONNX_CAPTURES_MAX 1024u
@@ -110,12 +112,24 @@ leat_onnx_text(const char *text)
     return text != NULL ? text : "";
 }
 
-/* As errors have it: what has no name is called like its first output. */
+struct leat_onnx_number {
+    char text[24];
+};
+
+/* As errors have it: what has no name is called like its first output that has one, else by its number among the graph's nodes. */
 static inline const char *
-leat_onnx_node_name(const Onnx__NodeProto *node)
+leat_onnx_node_name(const Onnx__NodeProto *node, size_t number, struct leat_onnx_number *room)
 {
     const char *name = leat_onnx_text(node->name);
-    return name[0] != '\0' || node->n_output == 0 ? name : leat_onnx_text(node->output[0]);
+
+    for (size_t o = 0; o < node->n_output && name[0] == '\0'; o++) {
+        name = leat_onnx_text(node->output[o]);
+    }
+    if (name[0] != '\0') {
+        return name;
+    }
+    (void)snprintf(room->text, sizeof(room->text), "#%zu", number);
+    return room->text;
 }
 
 /* Those of its inputs, in order. */
@@ -159,7 +173,7 @@ const char *leat_onnx_value_name(const struct importer *importer, const struct e
 
 /* The value of a name: this graph's own, or one of the graphs around that becomes an input of this one. LEAT_VALUE_NONE: left out. */
 LEAT_MUST_CHECK enum leat_status leat_onnx_resolve(struct importer *importer, const char *name, uint32_t *ret);
-LEAT_MUST_CHECK enum leat_status leat_onnx_add_node(struct importer *importer, const Onnx__NodeProto *proto);
+LEAT_MUST_CHECK enum leat_status leat_onnx_add_node(struct importer *importer, const Onnx__NodeProto *proto, size_t number);
 /*
  * A node that is not in the file, or not so; `inputs` may be replaced by wider ones. Of a graph that is in none it is inferred.
  */

@@ -45,9 +45,10 @@ count_definitions(struct importer *importer, size_t *ret_list)
     *ret_list = 1;
     for (size_t n = 0; n < proto->n_node; n++) {
         const Onnx__NodeProto *node = proto->node[n];
+        struct leat_onnx_number room;
         if (node->n_input > LEAT_NODE_ARITY_MAX || node->n_output > LEAT_NODE_ARITY_MAX) {
             return LEAT_FAIL(LEAT_ERR_LIMIT, "node '%.64s' (operator %.64s) has more than %u inputs or outputs",
-                             leat_onnx_node_name(node), leat_onnx_text(node->op_type), LEAT_NODE_ARITY_MAX);
+                             leat_onnx_node_name(node, n, &room), leat_onnx_text(node->op_type), LEAT_NODE_ARITY_MAX);
         }
         total += node->n_output;
         *ret_list =
@@ -129,8 +130,10 @@ collect_names(struct importer *importer)
         if (b->source != SOURCE_NODE) {
             return LEAT_FAIL(LEAT_ERR_PROTO, "value '%.64s' is defined twice", a->name);
         }
+        struct leat_onnx_number room;
         return LEAT_FAIL(LEAT_ERR_PROTO, "node '%.64s' (operator %.64s): value '%.64s' is defined twice",
-                         leat_onnx_node_name(proto->node[b->node]), leat_onnx_text(proto->node[b->node]->op_type), b->name);
+                         leat_onnx_node_name(proto->node[b->node], b->node, &room), leat_onnx_text(proto->node[b->node]->op_type),
+                         b->name);
     }
     return LEAT_OK;
 }
@@ -165,8 +168,9 @@ add_read(struct sorter *sorter, uint32_t n, const char *name, bool inside)
 
     if (name[0] != '\0' && entry == NULL && !inside && !is_defined_around(sorter->importer, name)) {
         const Onnx__NodeProto *node = sorter->importer->proto->node[n];
+        struct leat_onnx_number room;
         return LEAT_FAIL(LEAT_ERR_PROTO, "node '%.64s' (operator %.64s) reads '%.64s', which nothing defines",
-                         leat_onnx_node_name(node), leat_onnx_text(node->op_type), name);
+                         leat_onnx_node_name(node, n, &room), leat_onnx_text(node->op_type), name);
     }
     if (entry == NULL || entry->source != SOURCE_NODE || (inside && entry->node == n)) {
         return LEAT_OK;
@@ -248,8 +252,9 @@ place_nodes(struct sorter *sorter, uint32_t count)
     while (waiting[n] == 0) {
         n++;
     }
+    struct leat_onnx_number room;
     return LEAT_FAIL(LEAT_ERR_PROTO, "node '%.64s' (operator %.64s) is part of or behind a cycle",
-                     leat_onnx_node_name(sorter->importer->proto->node[n]),
+                     leat_onnx_node_name(sorter->importer->proto->node[n], n, &room),
                      leat_onnx_text(sorter->importer->proto->node[n]->op_type));
 }
 

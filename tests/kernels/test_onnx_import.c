@@ -193,6 +193,69 @@ test_names(void)
     expect_refused(&builder, LEAT_ERR_PROTO, "has no name");
 }
 
+/* Which node it is: by its name, its first output that has one, or its number. */
+static void
+test_nameless_nodes(void)
+{
+    static const char *const cases[][2] = {{"y", "node 'y' (operator LSTM) reads 'ghost'"},
+                                           {"- h", "node 'h' (operator LSTM) reads 'ghost'"},
+                                           {"- - c", "node 'c' (operator LSTM) reads 'ghost'"},
+                                           {"-", "node '#1' (operator LSTM) reads 'ghost'"}};
+    struct builder builder;
+
+    for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
+        builder_init(&builder, 14);
+        (void)builder_input(&builder, "x", 1, DIMS(1, -1, 4));
+        (void)builder_node(&builder, "Relu", "x", "z");
+        (void)builder_node(&builder, "LSTM", "x ghost ghost", cases[c][0]);
+        builder_output(&builder, "z");
+        expect_refused(&builder, LEAT_ERR_PROTO, cases[c][1]);
+    }
+    builder_init(&builder, 14);
+    (void)builder_input(&builder, "x", 1, DIMS(-1, 4));
+    (void)builder_node(&builder, "Relu", "x", "y");
+    (void)builder_node(&builder, "Relu", "x", "-");
+    builder_output(&builder, "y");
+    expect_refused(&builder, LEAT_ERR_PROTO, "node '#1' (operator Relu): output 0 must not be omitted");
+}
+
+/* What the file says of an output: its type is true or the file is refused; dimensions are whatever they are. */
+static void
+test_declared_outputs(void)
+{
+    static const struct {
+        int input, output;
+        int64_t rows;
+        const char *text; /* NULL: the file is read */
+    } cases[] = {
+        {1, 1, -1, NULL},   {1, 0, -1, NULL}, {1, 1, 7, NULL},   {10, 10, -1, NULL},
+        {1, 7, -1, "output 'y' has type f32, and not INT64 (7) as the file says"},
+        {1, 8, -1, "output 'y' has type f32, and not STRING (8) as the file says"},
+        {1, 10, -1, "output 'y' has type f32, and not FLOAT16 (10) as the file says"},
+        {10, 16, -1, "output 'y' has type f16, and not BFLOAT16 (16) as the file says"},
+    };
+
+    for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
+        struct leat_graph *graph = NULL;
+        struct builder b;
+        builder_init(&b, 14);
+        (void)builder_input(&b, "x", cases[c].input, DIMS(-1, 4));
+        (void)builder_node(&b, "Relu", "x", "y");
+        builder_output(&b, "y");
+        b.outputs[0]->type = builder_input(&b, "other", cases[c].output, DIMS(cases[c].rows, 4))->type;
+        b.graph.n_input--;
+        if (cases[c].text != NULL) {
+            expect_refused(&b, LEAT_ERR_PROTO, cases[c].text);
+            continue;
+        }
+        EXPECT(builder_import(&b, &graph) == LEAT_OK);
+        const struct leat_value *y = &graph->values[graph->outputs[0]];
+        EXPECT(y->dtype == leat_dtype_from_onnx(cases[c].input) && y->dims[0] == LEAT_DIM_BATCH && y->dims[1] == 4);
+        leat_graph_destroy(graph);
+        builder_fini(&b);
+    }
+}
+
 static void
 test_arity(void)
 {
@@ -923,6 +986,8 @@ main(void)
     test_operators();
     test_foreign_constants();
     test_names();
+    test_nameless_nodes();
+    test_declared_outputs();
     test_arity();
     test_attributes();
     test_tensors();
