@@ -19,12 +19,14 @@ enum {
     NICE = 10,
     SLOTS_MAX = 256,    /* items under way */
     ITEMS_AHEAD = 16,   /* for each worker: some run, and others wait while answers are made durable */
+    SMALL_AHEAD = 192,  /* or so many, of which each takes less than a disk does */
     JOBS_MAX = LEAT_OFFLINE_JOBS_MAX + LEAT_REGISTRY_JOBS_KEPT,
 };
 
 #define RETRY_NS     UINT64_C(1000000000) /* of what may come right by itself */
 #define RETRY_MAX_NS (60 * RETRY_NS)      /* where items were asked for nothing: workers may have been woken for them */
 #define ARENA_BYTES  (UINT64_C(256) << 20)
+#define SMALL_BYTES  (UINT64_C(16) << 20) /* of what is under way, where that is more than ITEMS_AHEAD */
 
 struct job {
     struct leat_registry_job kept;
@@ -608,6 +610,8 @@ open_session(struct run *run)
         slot_bytes += tensor_bytes(&run->target, t) + 4096;
     }
     const uint64_t bytes_max = daemon->server.arena_max_bytes < ARENA_BYTES ? daemon->server.arena_max_bytes : ARENA_BYTES;
+    const uint64_t small = SMALL_BYTES / slot_bytes < SMALL_AHEAD ? SMALL_BYTES / slot_bytes : SMALL_AHEAD;
+    wanted = wanted > small ? wanted : small;
     wanted = wanted < run->most ? wanted : run->most;
     wanted = wanted < SLOTS_MAX ? wanted : SLOTS_MAX;
     wanted = wanted < daemon->server.slots_max ? wanted : daemon->server.slots_max;

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -14,6 +16,8 @@
 #include "base/npy.h"
 #include "runtime/json_text.h"
 #include "runtime/registry_files.h"
+
+enum { SYNCS_MAX = 16 }; /* at a time */
 
 struct name {
     char text[NAME_MAX + 32];
@@ -122,13 +126,20 @@ create(const struct leat_offline_folders *folders, const char *name, FILE **ret_
     return LEAT_OK;
 }
 
+/* One of LEAT_OFFLINE_FILES_MAX. */
 static struct name
-unfinished_answer(const struct leat_offline_folders *folders, uint32_t place, uint32_t output)
+unfinished_file(const struct leat_offline_folders *folders, uint32_t number)
 {
     char what[32];
 
-    (void)snprintf(what, sizeof(what), "answer-%u.%u", place, output);
+    (void)snprintf(what, sizeof(what), "answer-%u", number);
     return unfinished(folders, what);
+}
+
+static struct name
+unfinished_answer(const struct leat_offline_folders *folders, const struct leat_target *target, uint32_t place, uint32_t output)
+{
+    return unfinished_file(folders, place * target->output_count + output);
 }
 
 static struct name
@@ -166,8 +177,8 @@ leat_offline_check_names(const struct leat_offline_folders *folders)
         name = unfinished(folders, "report");
         status = check_name(folders, &name);
     }
-    for (uint32_t i = 0; i < LEAT_OFFLINE_ANSWERS_MAX * LEAT_TENSORS_MAX && status == LEAT_OK; i++) {
-        name = unfinished_answer(folders, i / LEAT_TENSORS_MAX, i % LEAT_TENSORS_MAX);
+    for (uint32_t i = 0; i < LEAT_OFFLINE_FILES_MAX && status == LEAT_OK; i++) {
+        name = unfinished_file(folders, i);
         status = check_name(folders, &name);
     }
     return status;
@@ -506,10 +517,8 @@ put_output(FILE *file, bool as_array, const struct leat_tensor_info *info, uint3
 void
 leat_offline_clear(const struct leat_offline_folders *folders)
 {
-    for (uint32_t place = 0; place < LEAT_OFFLINE_ANSWERS_MAX; place++) {
-        for (uint32_t o = 0; o < LEAT_TENSORS_MAX; o++) {
-            (void)unlinkat(folders->output.fd, unfinished_answer(folders, place, o).text, 0);
-        }
+    for (uint32_t i = 0; i < LEAT_OFFLINE_FILES_MAX; i++) {
+        (void)unlinkat(folders->output.fd, unfinished_file(folders, i).text, 0);
     }
     (void)unlinkat(folders->output.fd, unfinished(folders, "report").text, 0);
     (void)unlinkat(folders->output.fd, unfinished(folders, "probe").text, 0);
@@ -534,14 +543,14 @@ leat_offline_write(const struct leat_offline_folders *folders, uint32_t place, c
     enum leat_status status = LEAT_OK;
 
     for (uint32_t o = 0; o < target->output_count && status == LEAT_OK; o++) {
-        status = create(folders, unfinished_answer(folders, place, o).text, &answer.files[o]);
+        status = create(folders, unfinished_answer(folders, target, place, o).text, &answer.files[o]);
         if (status == LEAT_OK) {
             status = put_output(answer.files[o], is_array(name), &target->tensors[target->input_count + o], items, outputs[o]);
         }
         if (status == LEAT_OK && fflush(answer.files[o]) != 0) {
             status = LEAT_FAIL(LEAT_ERR_SYS, "cannot write to the output folder");
         }
-        if (status == LEAT_OK) { /* under way with others: one commit of the file system makes all of them durable */
+        if (status == LEAT_OK) { /* under way with others */
             (void)sync_file_range(fileno(answer.files[o]), 0, 0, SYNC_FILE_RANGE_WRITE);
         }
     }
@@ -561,7 +570,7 @@ name_answer(const struct leat_offline_folders *folders, uint32_t place, const st
     const bool there = is_answered(folders, target, name); /* by another job, meanwhile: its outputs stay together */
 
     for (uint32_t o = target->output_count; o-- > 0;) {
-        const struct name made = unfinished_answer(folders, place, o), final = answer_name(name, target, o);
+        const struct name made = unfinished_answer(folders, target, place, o), final = answer_name(name, target, o);
         if (there) {
             (void)unlinkat(folder, made.text, 0);
         } else if (renameat2(folder, made.text, folder, final.text, o == 0 ? RENAME_NOREPLACE : 0) == 0) {
@@ -575,6 +584,51 @@ name_answer(const struct leat_offline_folders *folders, uint32_t place, const st
     return LEAT_OK;
 }
 
+/* What several threads make durable; each takes the next. */
+struct syncing {
+    struct leat_offline_answer *answers;
+    uint32_t count;
+    _Atomic uint32_t next;
+};
+
+static void *
+sync_answers(void *argument)
+{
+    struct syncing *syncing = argument;
+    uint32_t place;
+
+    while ((place = atomic_fetch_add_explicit(&syncing->next, 1, memory_order_relaxed)) < syncing->count) {
+        struct leat_offline_answer *answer = &syncing->answers[place];
+        for (uint32_t o = 0; o < answer->output_count && answer->error == 0; o++) {
+            leat_registry_step();
+            answer->error = fsync(fileno(answer->files[o])) == 0 ? 0 : errno;
+            leat_registry_step();
+        }
+    }
+    return NULL;
+}
+
+/*
+ * A sync that comes alone has a commit of the file system, or at the least a flush of the disk, for itself; those that come while
+ * one is under way share the next. Threads that cannot be started are missed by nobody but the clock.
+ */
+static void
+sync_together(struct leat_offline_answer *answers, uint32_t count)
+{
+    struct syncing syncing = {.answers = answers, .count = count};
+    pthread_t threads[SYNCS_MAX - 1];
+    uint32_t started = 0;
+
+    while (started < SYNCS_MAX - 1 && started + 1 < count &&
+           pthread_create(&threads[started], NULL, sync_answers, &syncing) == 0) {
+        started++;
+    }
+    (void)sync_answers(&syncing);
+    while (started > 0) {
+        LEAT_MUST(pthread_join(threads[--started], NULL) == 0);
+    }
+}
+
 enum leat_status
 leat_offline_finish(const struct leat_offline_folders *folders, const struct leat_target *target, struct leat_offline_answer *answers,
                     uint32_t count, uint32_t *ret_finished)
@@ -582,18 +636,17 @@ leat_offline_finish(const struct leat_offline_folders *folders, const struct lea
     enum leat_status status = LEAT_OK;
 
     *ret_finished = 0;
+    sync_together(answers, count);
     for (uint32_t place = 0; place < count; place++) {
-        enum leat_status settled = LEAT_OK;
-        for (uint32_t o = 0; o < answers[place].output_count; o++) {
-            settled = settle(answers[place].files[o], settled);
-            answers[place].files[o] = NULL;
-        }
+        errno = answers[place].error;
+        enum leat_status settled =
+            errno == 0 ? LEAT_OK : LEAT_FAIL(LEAT_ERR_SYS, "cannot write to the output folder");
         if (settled == LEAT_OK) {
             settled = name_answer(folders, place, target, answers[place].name);
         }
+        close_files(&answers[place]);
         *ret_finished += settled == LEAT_OK;
         status = status == LEAT_OK ? settled : status;
-        answers[place] = (struct leat_offline_answer){0};
     }
     return status;
 }

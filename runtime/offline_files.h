@@ -5,8 +5,8 @@
  * Role     An item is a regular file whose name ends with .npy, an array of one item or several, or .raw, their bytes alone. Its
  *          answer has the same name and form; of several outputs each has the number of the output before that ending:
  *          cat.npy, cat.0.npy. It is written under another name, synced and renamed, the first output last: an item is answered
- *          once that one's name is there, and never by half. Several are written before they are synced, for what a disk takes
- *          to make files durable it takes for some as for one. An answer that is there stays; other outputs without the first are
+ *          once that one's name is there, and never by half. Many are written before they are synced, by several threads at
+ *          once: a file system makes durable together what is asked for together, and each by itself what comes one by one. An answer that is there stays; other outputs without the first are
  *          of a run that died, and are replaced, so that all outputs are of one run. So is whatever else has such a name: where
  *          outputs are several, the folder is to be the job's own. What could not be answered is told in a report, a line of
  *          JSON for each item, which is there once the job has ended.
@@ -79,22 +79,23 @@ void leat_offline_free_items(struct leat_offline_items *items); /* accepts zeroe
 LEAT_MUST_CHECK enum leat_status leat_offline_read(const struct leat_offline_folders *folders, const char *name,
                                                    const struct leat_target *target, void *to, uint32_t *ret_items);
 
-#define LEAT_OFFLINE_ANSWERS_MAX 32u /* that are written and not finished */
-#define LEAT_OFFLINE_FILES_MAX 192u /* of those together */
+#define LEAT_OFFLINE_FILES_MAX 192u                     /* of answers that are written and not finished */
+#define LEAT_OFFLINE_ANSWERS_MAX LEAT_OFFLINE_FILES_MAX /* of one output */
 _Static_assert(LEAT_OFFLINE_FILES_MAX >= LEAT_TENSORS_MAX, "any answer can be written");
 
 /* Written, and neither durable nor under its name. */
 struct leat_offline_answer {
     const char *name; /* the item's; the caller's */
     uint32_t output_count;
+    int error; /* of syncing it; 0: none */
     FILE *files[LEAT_TENSORS_MAX];
 };
 
 /* Before the first is written, and once none is: removes what is not finished, of a run that died too. */
 void leat_offline_clear(const struct leat_offline_folders *folders);
 /*
- * What was answered; outputs[i] is the i-th output. The places of those that are not finished are 0, 1, ... below
- * LEAT_OFFLINE_ANSWERS_MAX. An error is the folder's: the item has no answer.
+ * What was answered; outputs[i] is the i-th output. The places of those that are not finished are 0, 1, ..., of no more files
+ * together than LEAT_OFFLINE_FILES_MAX. An error is the folder's: the item has no answer.
  */
 LEAT_MUST_CHECK enum leat_status leat_offline_write(const struct leat_offline_folders *folders, uint32_t place, const char *name,
                                                     const struct leat_target *target, uint32_t items, void *const *outputs,

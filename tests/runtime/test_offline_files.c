@@ -335,7 +335,7 @@ test_answers(void)
     path_of("in", "a.npy", victim);
     path_of("out", "a.1.npy", path); /* without the first output it is nobody's answer */
     put_file(path, "OLD!");
-    path_of("out", ".leat-offline-7.answer-0.1", path);
+    path_of("out", ".leat-offline-7.answer-1", path);
     EXPECT(link(victim, path) == 0 && stat(victim, &info) == 0);
     const off_t size = info.st_size;
     EXPECT(answer("a.npy", 1) == LEAT_OK);
