@@ -585,7 +585,7 @@ static enum leat_status
 find_again(struct run *run)
 {
     const char *name = run->job->kept.application;
-    const uint32_t output_count = run->target.output_count;
+    const struct leat_target listed = run->target;
 
     enum leat_status status = leat_find(run->session, name, &run->target);
     if (status != LEAT_OK) {
@@ -595,7 +595,11 @@ find_again(struct run *run)
     if (status != LEAT_OK) {
         return leat_err_prefix(status, "'%s'", name);
     }
-    return run->target.output_count == output_count ? LEAT_OK : LEAT_FAIL(LEAT_ERR_BUSY, "'%s' has just changed", name);
+    bool same = run->target.output_count == listed.output_count && run->target.input_count == listed.input_count;
+    for (uint32_t i = 0; i < listed.input_count && same; i++) { /* files are named by them */
+        same = strcmp(run->target.tensors[i].name, listed.tensors[i].name) == 0;
+    }
+    return same ? LEAT_OK : LEAT_FAIL(LEAT_ERR_BUSY, "'%s' has just changed", name);
 }
 
 static enum leat_status
@@ -674,7 +678,7 @@ ask(struct run *run, uint32_t s)
     struct leat_query query = LEAT_QUERY_INIT;
 
     const char *name = run->items.names[slot->item];
-    enum leat_status status = leat_offline_read(&run->job->folders, name, &run->target, slot->tensors[0], &slot->items);
+    enum leat_status status = leat_offline_read(&run->job->folders, name, &run->target, slot->tensors, &slot->items);
     if (status != LEAT_OK) {
         char error[256];
         (void)snprintf(error, sizeof(error), "%s", leat_error_text());
@@ -735,7 +739,7 @@ finish_answers(struct run *run)
 }
 
 static enum leat_status
-put_answer(struct run *run, const struct slot *slot)
+put_answer(struct run *run, const struct slot *slot, const struct leat_completion *done)
 {
     const bool full = run->answer_count == LEAT_OFFLINE_ANSWERS_MAX ||
                       (run->answer_count + 1) * run->target.output_count > LEAT_OFFLINE_FILES_MAX;
@@ -743,7 +747,7 @@ put_answer(struct run *run, const struct slot *slot)
 
     if (status == LEAT_OK) {
         status = leat_offline_write(&run->job->folders, run->answer_count, run->items.names[slot->item], &run->target, slot->items,
-                                    &slot->tensors[run->target.input_count], &run->answers[run->answer_count]);
+                                    done, &slot->tensors[run->target.input_count], &run->answers[run->answer_count]);
         run->answer_count += status == LEAT_OK;
     }
     return status;
@@ -770,7 +774,7 @@ finish_item(struct run *run, const struct leat_completion *done)
                                                     : LEAT_OK;
     }
     if (done->outcome == LEAT_OUTCOME_OK) {
-        return put_answer(run, slot);
+        return put_answer(run, slot, done);
     }
     (void)snprintf(error, sizeof(error), "%s: %s", leat_outcome_text(done->outcome), leat_reason_text(done->reason));
     return fail_item(run, slot->item, error);

@@ -20,7 +20,7 @@
 enum { SYNCS_MAX = 16 }; /* at a time */
 
 struct name {
-    char text[NAME_MAX + 32];
+    char text[NAME_MAX + LEAT_TENSOR_NAME_MAX + 32];
 };
 
 /* ---- Folders ---------------------------------------------------------------------------------- */
@@ -213,20 +213,34 @@ leat_offline_probe(const struct leat_offline_folders *folders)
 
 /* ---- Items ------------------------------------------------------------------------------------ */
 
+/* Of an input in the names of files. */
+static struct name
+input_name(const struct leat_target *target, uint32_t input)
+{
+    struct name name;
+
+    (void)snprintf(name.text, sizeof(name.text), "%s", target->tensors[input].name);
+    for (char *at = name.text; (at = strchr(at, '/')) != NULL;) {
+        *at = '_';
+    }
+    return name;
+}
+
 enum leat_status
 leat_offline_check_target(const struct leat_target *target)
 {
-    if (target->input_count != 1) {
-        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "it has %u inputs: an item of an offline job is one file, for one input",
-                         target->input_count);
+    for (uint32_t a = 1; a < target->input_count; a++) {
+        for (uint32_t b = 0; b < a; b++) {
+            const struct name name = input_name(target, a);
+            if (strcmp(name.text, input_name(target, b).text) == 0) {
+                return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "its inputs '%s' and '%s' would have files of one name, %s",
+                                 target->tensors[b].name, target->tensors[a].name, name.text);
+            }
+        }
     }
     for (uint32_t t = 0; t < target->input_count + target->output_count; t++) {
         if (target->tensors[t].dtype == LEAT_DTYPE_BF16) {
             return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "its tensor '%s' is bf16, which .npy files have no name for",
-                             target->tensors[t].name);
-        }
-        if (target->tensors[t].varying != 0) {
-            return LEAT_FAIL(LEAT_ERR_UNSUPPORTED, "the size of its output '%s' varies: 'leat run' writes such answers",
                              target->tensors[t].name);
         }
     }
@@ -262,6 +276,41 @@ answer_name(const char *name, const struct leat_target *target, uint32_t output)
     return answer;
 }
 
+/* Of an item's several files; of one input it is the item. */
+static struct name
+file_name(const char *item, const struct leat_target *target, uint32_t input)
+{
+    const char *ending = ending_of(item);
+    struct name file;
+
+    if (target->input_count == 1) {
+        (void)snprintf(file.text, sizeof(file.text), "%s", item);
+    } else {
+        (void)snprintf(file.text, sizeof(file.text), "%.*s.%s%s", (int)(ending - item), item, input_name(target, input).text, ending);
+    }
+    return file;
+}
+
+/* Whose file it is, by the longest name of an input that it has; where it has none it is an item that lacks its files. */
+static struct name
+item_of(const char *file, const struct leat_target *target)
+{
+    const char *ending = ending_of(file);
+    size_t own = 0;
+    struct name item;
+
+    for (uint32_t i = 0; i < target->input_count && target->input_count > 1; i++) {
+        const struct name input = input_name(target, i);
+        const size_t length = strlen(input.text);
+        const char *begin = (size_t)(ending - file) > length + 1 ? ending - length : file;
+        if (begin != file && begin[-1] == '.' && memcmp(begin, input.text, length) == 0 && length + 1 > own) {
+            own = length + 1;
+        }
+    }
+    (void)snprintf(item.text, sizeof(item.text), "%.*s%s", (int)((size_t)(ending - file) - own), file, ending);
+    return item;
+}
+
 static bool
 is_answered(const struct leat_offline_folders *folders, const struct leat_target *target, const char *name)
 {
@@ -294,8 +343,8 @@ compare_names(const void *a, const void *b)
 static enum leat_status
 add_name(struct leat_offline_items *items, uint32_t *room, const char *name)
 {
-    if (items->count + items->answered == LEAT_OFFLINE_ITEMS_MAX) {
-        return LEAT_FAIL(LEAT_ERR_LIMIT, "the input folder has more than %u items: use several folders", LEAT_OFFLINE_ITEMS_MAX);
+    if (items->count == LEAT_OFFLINE_ITEMS_MAX) {
+        return LEAT_FAIL(LEAT_ERR_LIMIT, "the input folder has more than %u files of items: use several folders", LEAT_OFFLINE_ITEMS_MAX);
     }
     if (items->count == *room) {
         const uint32_t more = *room > 0 ? 2 * *room : 64;
@@ -353,6 +402,29 @@ leat_offline_check_items(const struct leat_offline_folders *folders)
     return status;
 }
 
+/* In order, each once though it has several files, and only those without an answer. */
+static void
+keep_unanswered(const struct leat_offline_folders *folders, const struct leat_target *target, struct leat_offline_items *items)
+{
+    const uint32_t count = items->count;
+
+    if (count > 0) {
+        qsort(items->names, count, sizeof(*items->names), compare_names);
+    }
+    items->count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        char *name = items->names[i];
+        const bool comes_again = i + 1 < count && strcmp(name, items->names[i + 1]) == 0;
+        const bool answered = !comes_again && is_answered(folders, target, name);
+        if (comes_again || answered) {
+            free(name);
+        } else {
+            items->names[items->count++] = name;
+        }
+        items->answered += answered;
+    }
+}
+
 enum leat_status
 leat_offline_list(const struct leat_offline_folders *folders, const struct leat_target *target,
                   struct leat_offline_items *ret_items)
@@ -367,13 +439,8 @@ leat_offline_list(const struct leat_offline_folders *folders, const struct leat_
     }
     errno = 0;
     for (const struct dirent *entry; status == LEAT_OK && (entry = readdir(folder)) != NULL; errno = 0) {
-        if (ending_of(entry->d_name) == NULL) {
-            continue;
-        }
-        if (is_answered(folders, target, entry->d_name)) {
-            items.answered++;
-        } else {
-            status = add_name(&items, &room, entry->d_name);
+        if (ending_of(entry->d_name) != NULL) {
+            status = add_name(&items, &room, item_of(entry->d_name, target).text);
         }
     }
     if (status == LEAT_OK && errno != 0) {
@@ -384,9 +451,7 @@ leat_offline_list(const struct leat_offline_folders *folders, const struct leat_
         leat_offline_free_items(&items);
         return status;
     }
-    if (items.count > 0) {
-        qsort(items.names, items.count, sizeof(*items.names), compare_names);
-    }
+    keep_unanswered(folders, target, &items);
     *ret_items = items;
     return LEAT_OK;
 }
@@ -401,9 +466,16 @@ leat_offline_free_items(struct leat_offline_items *items)
     *items = (struct leat_offline_items){0};
 }
 
+/* An array has one size for all of its items. */
 static enum leat_status
 check_items(uint64_t items, const struct leat_target *target)
 {
+    for (uint32_t t = target->input_count; t < target->input_count + target->output_count && items > 1; t++) {
+        if (target->tensors[t].varying != 0) {
+            return LEAT_FAIL(LEAT_ERR_LIMIT, "it holds %llu items, and the size of output '%s' varies from item to item: split it",
+                             (unsigned long long)items, target->tensors[t].name);
+        }
+    }
     return items >= 1 && items <= target->items_max
                ? LEAT_OK
                : LEAT_FAIL(LEAT_ERR_LIMIT, "it holds %llu items, and a query takes 1 to %u: split it", (unsigned long long)items,
@@ -411,9 +483,9 @@ check_items(uint64_t items, const struct leat_target *target)
 }
 
 static enum leat_status
-read_array(FILE *file, const struct leat_target *target, void *to, uint32_t *ret_items)
+read_array(FILE *file, const struct leat_target *target, uint32_t input, void *to, uint32_t *ret_items)
 {
-    const struct leat_tensor_info *info = &target->tensors[0];
+    const struct leat_tensor_info *info = &target->tensors[input];
     struct npy_array array;
     int64_t dims[LEAT_RANK_MAX];
 
@@ -440,9 +512,9 @@ read_array(FILE *file, const struct leat_target *target, void *to, uint32_t *ret
 }
 
 static enum leat_status
-read_raw(FILE *file, uint64_t bytes, const struct leat_target *target, void *to, uint32_t *ret_items)
+read_raw(FILE *file, uint64_t bytes, const struct leat_target *target, uint32_t input, void *to, uint32_t *ret_items)
 {
-    const struct leat_tensor_info *info = &target->tensors[0];
+    const struct leat_tensor_info *info = &target->tensors[input];
 
     if (bytes % info->item_bytes != 0) {
         return LEAT_FAIL(LEAT_ERR_SHAPE, "it has %llu bytes, and an item of input '%s' %llu", (unsigned long long)bytes, info->name,
@@ -459,22 +531,20 @@ read_raw(FILE *file, uint64_t bytes, const struct leat_target *target, void *to,
     return LEAT_OK;
 }
 
-enum leat_status
-leat_offline_read(const struct leat_offline_folders *folders, const char *name, const struct leat_target *target, void *to,
-                  uint32_t *ret_items)
+static enum leat_status
+read_file(const struct leat_offline_folders *folders, const char *name, const struct leat_target *target, uint32_t input, void *to,
+          uint32_t *ret_items)
 {
     struct stat info;
-    enum leat_status status = check_length(folders, target, name);
-
-    if (status != LEAT_OK) {
-        return status;
-    }
+    enum leat_status status = LEAT_OK;
     const int fd = openat(folders->input.fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 
     if (fd < 0 || fstat(fd, &info) != 0) {
         status = errno == ELOOP    ? LEAT_FAIL(LEAT_ERR_ACCESS, "it is a symbolic link, which is not followed")
-                 : errno == ENOENT ? LEAT_FAIL(LEAT_ERR_NOT_FOUND, "it has gone")
-                                   : LEAT_FAIL(LEAT_ERR_SYS, "it cannot be opened by the daemon, user %u", (unsigned)geteuid());
+                 : errno != ENOENT ? LEAT_FAIL(LEAT_ERR_SYS, "it cannot be opened by the daemon, user %u", (unsigned)geteuid())
+                 : target->input_count == 1
+                     ? LEAT_FAIL(LEAT_ERR_NOT_FOUND, "it has gone")
+                     : LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no such file, for input '%s'", target->tensors[input].name);
     } else if (!S_ISREG(info.st_mode)) {
         status = LEAT_FAIL(LEAT_ERR_INVALID, "it is no regular file");
     } else if (!is_trusted(folders->owner) && info.st_uid != folders->owner) {
@@ -485,8 +555,8 @@ leat_offline_read(const struct leat_offline_folders *folders, const char *name, 
         if (file == NULL) {
             status = LEAT_FAIL(LEAT_ERR_NOMEM, "no memory to read it");
         } else {
-            status = is_array(name) ? read_array(file, target, to, ret_items)
-                                    : read_raw(file, (uint64_t)info.st_size, target, to, ret_items);
+            status = is_array(name) ? read_array(file, target, input, to, ret_items)
+                                    : read_raw(file, (uint64_t)info.st_size, target, input, to, ret_items);
             (void)fclose(file);
             return status;
         }
@@ -497,18 +567,60 @@ leat_offline_read(const struct leat_offline_folders *folders, const char *name, 
     return status;
 }
 
+enum leat_status
+leat_offline_read(const struct leat_offline_folders *folders, const char *name, const struct leat_target *target,
+                  void *const *inputs, uint32_t *ret_items)
+{
+    uint32_t items = 0;
+    enum leat_status status = check_length(folders, target, name);
+
+    for (uint32_t i = 0; i < target->input_count && status == LEAT_OK; i++) {
+        const struct name file = file_name(name, target, i);
+        status = read_file(folders, file.text, target, i, inputs[i], &items);
+        if (status == LEAT_OK && i > 0 && items != *ret_items) {
+            status = LEAT_FAIL(LEAT_ERR_SHAPE, "it holds %u items, and those of other inputs %u", items, *ret_items);
+        }
+        if (status != LEAT_OK && target->input_count > 1) {
+            status = leat_err_prefix(status, "%s", file.text);
+        }
+        *ret_items = items;
+    }
+    return status;
+}
+
 /* ---- Answers ---------------------------------------------------------------------------------- */
 
-static enum leat_status
-put_output(FILE *file, bool as_array, const struct leat_tensor_info *info, uint32_t items, void *data)
+/* An item has `size` of its dimension that varies, in each row of those before it: what it has comes together. Returns its bytes. */
+static size_t
+close_up(const struct leat_tensor_info *info, uint32_t size, unsigned char *data)
 {
-    const size_t bytes = items * info->item_bytes;
+    size_t rows = 1;
+
+    LEAT_ASSERT(size <= (uint64_t)info->dims[info->varying]);
+    for (uint32_t d = 1; d < info->varying; d++) {
+        rows *= (size_t)info->dims[d];
+    }
+    const size_t room = info->item_bytes / rows, used = room / (size_t)info->dims[info->varying] * size;
+    for (size_t r = 1; r < rows; r++) {
+        memmove(data + r * used, data + r * room, used);
+    }
+    return rows * used;
+}
+
+/* `size`: of the dimension that varies, if one does, of the one item. */
+static enum leat_status
+put_output(FILE *file, bool as_array, const struct leat_tensor_info *info, uint32_t items, uint32_t size, void *data)
+{
+    const size_t bytes = info->varying != 0 ? close_up(info, size, data) : items * info->item_bytes;
     struct npy_array array = {
         .dtype = info->dtype, .rank = info->rank, .elements = bytes / leat_dtype_bytes(info->dtype), .data = data};
 
     if (as_array) {
         memcpy(array.dims, info->dims, sizeof(array.dims));
         array.dims[0] = items;
+        if (info->varying != 0) {
+            array.dims[info->varying] = size;
+        }
         return npy_write_file(file, &array);
     }
     return fwrite(data, 1, bytes, file) == bytes ? LEAT_OK : LEAT_FAIL(LEAT_ERR_SYS, "cannot write %zu bytes", bytes);
@@ -537,7 +649,7 @@ close_files(struct leat_offline_answer *answer)
 
 enum leat_status
 leat_offline_write(const struct leat_offline_folders *folders, uint32_t place, const char *name, const struct leat_target *target,
-                   uint32_t items, void *const *outputs, struct leat_offline_answer *ret_answer)
+                   uint32_t items, const struct leat_completion *done, void *const *outputs, struct leat_offline_answer *ret_answer)
 {
     struct leat_offline_answer answer = {.name = name, .output_count = target->output_count};
     enum leat_status status = LEAT_OK;
@@ -545,7 +657,9 @@ leat_offline_write(const struct leat_offline_folders *folders, uint32_t place, c
     for (uint32_t o = 0; o < target->output_count && status == LEAT_OK; o++) {
         status = create(folders, unfinished_answer(folders, target, place, o).text, &answer.files[o]);
         if (status == LEAT_OK) {
-            status = put_output(answer.files[o], is_array(name), &target->tensors[target->input_count + o], items, outputs[o]);
+            const uint32_t t = target->input_count + o;
+            status = put_output(answer.files[o], is_array(name), &target->tensors[t], items, leat_output_size(target, done, t, 0),
+                                outputs[o]);
         }
         if (status == LEAT_OK && fflush(answer.files[o]) != 0) {
             status = LEAT_FAIL(LEAT_ERR_SYS, "cannot write to the output folder");

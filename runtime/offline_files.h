@@ -2,9 +2,11 @@
 /*
  * runtime/offline_files.h - the two folders of an offline job: items are read from one, answers put into the other.
  *
- * Role     An item is a regular file whose name ends with .npy, an array of one item or several, or .raw, their bytes alone. Its
+ * Role     An item is a regular file whose name ends with .npy, an array of one item or several, or .raw, their bytes alone; of
+ *          several inputs it is a file for each, with the name of the input before that ending, in which _ stands for /: cat.npy is
+ *          cat.ids.npy and cat.mask.npy. One that lacks some cannot be asked, nor can a file that is named for no input. Its
  *          answer has the same name and form; of several outputs each has the number of the output before that ending:
- *          cat.npy, cat.0.npy. It is written under another name, synced and renamed, the first output last: an item is answered
+ *          cat.npy, cat.0.npy. Of an output that varies it has what the item has of it; such items are asked one in a file. It is written under another name, synced and renamed, the first output last: an item is answered
  *          once that one's name is there, and never by half. Many are written before they are synced, by several threads at
  *          once: a file system makes durable together what is asked for together, and each by itself what comes one by one. An answer that is there stays; other outputs without the first are
  *          of a run that died, and are replaced, so that all outputs are of one run. So is whatever else has such a name: where
@@ -59,7 +61,7 @@ LEAT_MUST_CHECK enum leat_status leat_offline_check_names(const struct leat_offl
 /* Can answers be written there? Makes a file, and removes it. */
 LEAT_MUST_CHECK enum leat_status leat_offline_probe(const struct leat_offline_folders *folders);
 
-/* Can these be asked in files: one input, outputs of known sizes? */
+/* Can these be asked in files: types that arrays have, inputs of different names? */
 LEAT_MUST_CHECK enum leat_status leat_offline_check_target(const struct leat_target *target);
 
 /* Is there any item, answered or not? LEAT_ERR_INVALID: it may be another folder than was meant. */
@@ -67,7 +69,7 @@ LEAT_MUST_CHECK enum leat_status leat_offline_check_items(const struct leat_offl
 
 /* Names of items, in order. */
 struct leat_offline_items {
-    char **names; /* those without an answer; each may be freed and NULL */
+    char **names; /* those without an answer, as of one input; each may be freed and NULL */
     uint32_t count;
     uint64_t answered; /* others, which have one */
 };
@@ -75,9 +77,9 @@ LEAT_MUST_CHECK enum leat_status leat_offline_list(const struct leat_offline_fol
                                                    struct leat_offline_items *ret_items);
 void leat_offline_free_items(struct leat_offline_items *items); /* accepts zeroes */
 
-/* Into `to`, which has room for the target's largest query. An error is the item's own. */
+/* Each input into inputs[i], which has room for the target's largest query. An error is the item's own. */
 LEAT_MUST_CHECK enum leat_status leat_offline_read(const struct leat_offline_folders *folders, const char *name,
-                                                   const struct leat_target *target, void *to, uint32_t *ret_items);
+                                                   const struct leat_target *target, void *const *inputs, uint32_t *ret_items);
 
 #define LEAT_OFFLINE_FILES_MAX 192u                     /* of answers that are written and not finished */
 #define LEAT_OFFLINE_ANSWERS_MAX LEAT_OFFLINE_FILES_MAX /* of one output */
@@ -94,11 +96,12 @@ struct leat_offline_answer {
 /* Before the first is written, and once none is: removes what is not finished, of a run that died too. */
 void leat_offline_clear(const struct leat_offline_folders *folders);
 /*
- * What was answered; outputs[i] is the i-th output. The places of those that are not finished are 0, 1, ..., of no more files
+ * What was answered; outputs[i] is the i-th output, whose contents are moved where the completion says that it has less than it can. The places of those that are not finished are 0, 1, ..., of no more files
  * together than LEAT_OFFLINE_FILES_MAX. An error is the folder's: the item has no answer.
  */
 LEAT_MUST_CHECK enum leat_status leat_offline_write(const struct leat_offline_folders *folders, uint32_t place, const char *name,
-                                                    const struct leat_target *target, uint32_t items, void *const *outputs,
+                                                    const struct leat_target *target, uint32_t items,
+                                                    const struct leat_completion *done, void *const *outputs,
                                                     struct leat_offline_answer *ret_answer);
 /* Those at places 0 to count - 1: durable, and under their names. An answer that is there stays. The first error; others go on. */
 LEAT_MUST_CHECK enum leat_status leat_offline_finish(const struct leat_offline_folders *folders, const struct leat_target *target,

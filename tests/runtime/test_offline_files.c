@@ -2,7 +2,8 @@
 /*
  * Goal     Of an offline job's folders: items are those files, in order, that have no answer yet; one that cannot be asked is an
  *          error that says why, whatever it is; an answer is there whole or not at all, whenever the process dies, all its outputs
- *          of one run, and what was there stays; nothing is opened for an owner that is not its own.
+ *          of one run, and what was there stays; nothing is opened for an owner that is not its own. Items of several inputs
+ *          are groups of files, and what lacks one is told; an output that varies is as long as it is.
  * Method   A folder with one item of each kind; a child that is killed before and after each step of an answer, and of a report.
  *          Other owners only where the test is root.
  */
@@ -32,6 +33,10 @@ static const struct leat_target target = {
                 {.name = "y", .dtype = LEAT_DTYPE_I32, .rank = 2, .dims = {1, DIM}, .item_bytes = DIM * 4},
                 {.name = "z/0", .dtype = LEAT_DTYPE_U8, .rank = 1, .dims = {1}, .item_bytes = 1}},
 };
+
+#define ROOM (void *const[]){room}
+
+static const struct leat_completion none; /* no output of the target varies */
 
 static void
 path_of(const char *folder, const char *name, char path[512])
@@ -108,7 +113,7 @@ expect_error(const char *name, enum leat_status expected, const char *part)
     unsigned char room[ITEMS_MAX * DIM * 4];
     uint32_t items;
 
-    EXPECT(leat_offline_read(&folders, name, &target, room, &items) == expected);
+    EXPECT(leat_offline_read(&folders, name, &target, ROOM, &items) == expected);
     if (strstr(leat_error_text(), part) == NULL) {
         (void)fprintf(stderr, "%s\n", leat_error_text());
         EXPECT(!"the error says what is wrong");
@@ -160,11 +165,11 @@ test_items(void)
     path_of("in", "gone.npy", path);
     EXPECT(unlink(path) == 0);
 
-    EXPECT(leat_offline_read(&folders, "b.npy", &target, room, &count) == LEAT_OK && count == 3);
+    EXPECT(leat_offline_read(&folders, "b.npy", &target, ROOM, &count) == LEAT_OK && count == 3);
     for (size_t i = 0; i < sizeof(room); i++) {
         EXPECT(room[i] == 'b');
     }
-    EXPECT(leat_offline_read(&folders, "c.raw", &target, room, &count) == LEAT_OK && count == 2);
+    EXPECT(leat_offline_read(&folders, "c.raw", &target, ROOM, &count) == LEAT_OK && count == 2);
     EXPECT(memcmp(room, "0123456789abcdef0123456789abcdef", 32) == 0);
     expect_error("many.npy", LEAT_ERR_LIMIT, "holds 4 items, and a query takes 1 to 3");
     expect_error("none.npy", LEAT_ERR_LIMIT, "holds 0 items");
@@ -243,7 +248,7 @@ answer(const char *name, uint32_t items)
     struct leat_offline_answer made;
     uint32_t finished;
 
-    enum leat_status status = leat_offline_write(&folders, 0, name, &target, items, outputs, &made);
+    enum leat_status status = leat_offline_write(&folders, 0, name, &target, items, &none, outputs, &made);
     if (status == LEAT_OK) {
         status = leat_offline_finish(&folders, &target, &made, 1, &finished);
         EXPECT(finished == (status == LEAT_OK));
@@ -267,7 +272,7 @@ test_long_names(void)
         (void)strcpy(&name[length - 4], ".npy");
         put_array(name, LEAT_DTYPE_F32, 1, DIM);
         if (length <= (size_t)most - 2) {
-            EXPECT(leat_offline_read(&folders, name, &target, room, &count) == LEAT_OK && count == 1);
+            EXPECT(leat_offline_read(&folders, name, &target, ROOM, &count) == LEAT_OK && count == 1);
             EXPECT(answer(name, 1) == LEAT_OK);
         } else {
             expect_error(name, LEAT_ERR_LIMIT, "give it a shorter name");
@@ -303,6 +308,28 @@ test_answered_meanwhile(void)
     EXPECT(answer("m.npy", 2) == LEAT_OK && leat_registry_step_hook == NULL);
     path_of("out", "m.0.npy", path);
     EXPECT(stat(path, &info) == 0 && info.st_size == 6 && count_entries("out") == 2);
+    stop();
+}
+
+/* Of two answers one cannot be made durable: it has no name, and the other does. */
+static void
+test_sync_that_fails(void)
+{
+    struct leat_offline_answer made[2];
+    uint32_t finished;
+
+    start();
+    fill(1);
+    for (uint32_t i = 0; i < 2; i++) {
+        EXPECT(leat_offline_write(&folders, i, i == 0 ? "s.npy" : "t.npy", &target, 2, &none, outputs, &made[i]) == LEAT_OK);
+    }
+    EXPECT(fclose(made[0].files[1]) == 0);
+    made[0].files[1] = fopen("/dev/null", "wb"); /* which has nothing that could be synced */
+    EXPECT(made[0].files[1] != NULL);
+    EXPECT(leat_offline_finish(&folders, &target, made, 2, &finished) == LEAT_ERR_SYS && finished == 1);
+    check_answer("t", 2);
+    leat_offline_clear(&folders);
+    EXPECT(count_entries("out") == 2);
     stop();
 }
 
@@ -345,6 +372,134 @@ test_answers(void)
     stop();
 }
 
+/* ---- Several inputs, and outputs that vary ---------------------------------------------------- */
+
+enum { ROWS = 2, MOST = 3, WIDE = 2 };
+
+/* The first output has for each item two rows of up to three pairs. */
+static const struct leat_target pair = {
+    .items_max = ITEMS_MAX,
+    .input_count = 2,
+    .output_count = 1,
+    .tensors = {{.name = "in/k.x", .dtype = LEAT_DTYPE_F32, .rank = 2, .dims = {1, DIM}, .item_bytes = DIM * 4},
+                {.name = "x", .dtype = LEAT_DTYPE_I32, .rank = 2, .dims = {1, DIM}, .item_bytes = DIM * 4},
+                {.name = "y", .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {1, DIM}, .item_bytes = DIM}},
+};
+static const struct leat_target ragged = {
+    .items_max = ITEMS_MAX,
+    .input_count = 1,
+    .output_count = 2,
+    .tensors = {{.name = "x", .dtype = LEAT_DTYPE_F32, .rank = 2, .dims = {1, DIM}, .item_bytes = DIM * 4},
+                {.name = "found", .dtype = LEAT_DTYPE_U8, .rank = 4, .dims = {1, ROWS, MOST, WIDE}, .item_bytes = ROWS * MOST * WIDE,
+                 .varying = 2},
+                {.name = "many", .dtype = LEAT_DTYPE_I32, .rank = 2, .dims = {1, MOST}, .item_bytes = 4 * MOST, .varying = 1}},
+};
+
+static void
+expect_pair_error(const char *name, enum leat_status expected, const char *part)
+{
+    unsigned char rooms[2][ITEMS_MAX * DIM * 4];
+    uint32_t items;
+
+    EXPECT(leat_offline_read(&folders, name, &pair, (void *const[]){rooms[0], rooms[1]}, &items) == expected);
+    EXPECT(strstr(leat_error_text(), part) == leat_error_text());
+}
+
+static void
+test_several_inputs(void)
+{
+    static const char *const expected[] = {"b.npy", "c.npy", "d.npy", "d.raw", "e.npy", "f.npy"};
+    unsigned char rooms[2][ITEMS_MAX * DIM * 4];
+    struct leat_offline_items items;
+    char path[512];
+    uint32_t count = 0;
+
+    start();
+    put_array("a.in_k.x.npy", LEAT_DTYPE_F32, 1, DIM);
+    put_array("a.x.npy", LEAT_DTYPE_I32, 1, DIM);
+    path_of("out", "a.npy", path);
+    put_file(path, "answered");
+    put_array("b.x.npy", LEAT_DTYPE_I32, 2, DIM);
+    put_array("b.in_k.x.npy", LEAT_DTYPE_F32, 2, DIM);
+    put_array("c.in_k.x.npy", LEAT_DTYPE_F32, 2, DIM);
+    put_array("c.x.npy", LEAT_DTYPE_I32, 1, DIM);
+    put_array("d.in_k.x.npy", LEAT_DTYPE_F32, 1, DIM);
+    put_bytes("d.x.raw", "0123456789abcdef");
+    put_array("e.npy", LEAT_DTYPE_F32, 1, DIM);
+    put_array("f.in_k.x.npy", LEAT_DTYPE_I32, 1, DIM);
+    put_array("f.x.npy", LEAT_DTYPE_I32, 1, DIM);
+    EXPECT(leat_offline_list(&folders, &pair, &items) == LEAT_OK);
+    EXPECT(items.count == LEAT_COUNT_OF(expected) && items.answered == 1);
+    for (uint32_t i = 0; i < items.count; i++) {
+        EXPECT(strcmp(items.names[i], expected[i]) == 0);
+    }
+    leat_offline_free_items(&items);
+    EXPECT(leat_offline_read(&folders, "b.npy", &pair, (void *const[]){rooms[0], rooms[1]}, &count) == LEAT_OK && count == 2);
+    for (size_t i = 0; i < 2 * DIM * 4; i++) {
+        EXPECT(rooms[0][i] == 'b' && rooms[1][i] == 'b');
+    }
+    expect_pair_error("c.npy", LEAT_ERR_SHAPE, "c.x.npy: it holds 1 items, and those of other inputs 2");
+    expect_pair_error("d.npy", LEAT_ERR_NOT_FOUND, "d.x.npy: there is no such file, for input 'x'");
+    expect_pair_error("d.raw", LEAT_ERR_NOT_FOUND, "d.in_k.x.raw: there is no such file, for input 'in/k.x'");
+    expect_pair_error("e.npy", LEAT_ERR_NOT_FOUND, "e.in_k.x.npy: there is no such file");
+    expect_pair_error("f.npy", LEAT_ERR_SHAPE, "f.in_k.x.npy: it holds i32[1,4], but input 'in/k.x' needs f32[N,4]");
+    stop();
+}
+
+static void
+test_outputs_that_vary(void)
+{
+    unsigned char room[ITEMS_MAX * DIM * 4], found[ROWS * MOST * WIDE], read[64];
+    struct leat_offline_answer made;
+    struct npy_array array;
+    int32_t many[MOST];
+    uint32_t count;
+    char path[512];
+
+    start();
+    put_array("two.npy", LEAT_DTYPE_F32, 2, DIM);
+    EXPECT(leat_offline_check_target(&ragged) == LEAT_OK);
+    EXPECT(leat_offline_read(&folders, "two.npy", &ragged, ROOM, &count) == LEAT_ERR_LIMIT);
+    EXPECT(strstr(leat_error_text(), "holds 2 items, and the size of output 'found' varies") != NULL);
+    for (uint16_t size = 0; size <= MOST; size++) {
+        for (uint32_t raw = 0; raw < 2; raw++) {
+            const struct leat_completion done = {.sizes = {size, (uint16_t)(MOST - size)}};
+            char name[32], output[32];
+            for (uint32_t i = 0; i < sizeof(found); i++) {
+                found[i] = (uint8_t)(i + 1);
+            }
+            for (int32_t i = 0; i < MOST; i++) {
+                many[i] = 100 + i;
+            }
+            (void)snprintf(name, sizeof(name), "%u.%s", size, raw ? "raw" : "npy");
+            EXPECT(leat_offline_write(&folders, 0, name, &ragged, 1, &done, (void *const[]){found, many}, &made) == LEAT_OK);
+            EXPECT(leat_offline_finish(&folders, &ragged, &made, 1, &count) == LEAT_OK && count == 1);
+            (void)snprintf(output, sizeof(output), "%u.0.%s", size, raw ? "raw" : "npy");
+            path_of("out", output, path);
+            if (raw) {
+                FILE *file = fopen(path, "rb");
+                EXPECT(file != NULL && fread(read, 1, sizeof(read), file) == (size_t)ROWS * size * WIDE && fclose(file) == 0);
+            } else {
+                EXPECT(npy_read(path, &array) == LEAT_OK && array.rank == 4 && array.dims[0] == 1 && array.dims[1] == ROWS);
+                EXPECT(array.dims[2] == size && array.dims[3] == WIDE);
+                memcpy(read, array.data, (size_t)ROWS * size * WIDE);
+                npy_free(&array);
+            }
+            for (uint32_t i = 0; i < ROWS * size * WIDE; i++) {
+                EXPECT(read[i] == i / (size * WIDE) * MOST * WIDE + i % (size * WIDE) + 1);
+            }
+            (void)snprintf(output, sizeof(output), "%u.1.npy", size);
+            path_of("out", output, path);
+            if (!raw) {
+                EXPECT(npy_read(path, &array) == LEAT_OK && array.rank == 2 && array.dims[0] == 1 && array.dims[1] == MOST - size);
+                EXPECT(memcmp(array.data, (const int32_t[]){100, 101, 102}, 4 * (size_t)(MOST - size)) == 0);
+                npy_free(&array);
+            }
+        }
+    }
+    stop();
+}
+
 static void
 die_at_step(unsigned step)
 {
@@ -372,7 +527,7 @@ answer_and_report(void)
     leat_offline_clear(&folders);
     enum leat_status status = leat_offline_report_begin(&folders, &report);
     for (uint32_t i = 0; i < 2 && status == LEAT_OK; i++) {
-        status = leat_offline_write(&folders, i, i == 0 ? "a.npy" : "c.npy", &target, 2, outputs, &answers[i]);
+        status = leat_offline_write(&folders, i, i == 0 ? "a.npy" : "c.npy", &target, 2, &none, outputs, &answers[i]);
     }
     if (status == LEAT_OK) {
         status = leat_offline_finish(&folders, &target, answers, 2, &finished);
@@ -462,7 +617,7 @@ test_owners(void)
     put_array("b.npy", LEAT_DTYPE_F32, 1, DIM);
     path_of("in", "a.npy", path);
     EXPECT(chown(path, OTHER, (gid_t)-1) == 0);
-    EXPECT(leat_offline_read(&folders, "a.npy", &target, room, &items) == LEAT_OK);
+    EXPECT(leat_offline_read(&folders, "a.npy", &target, ROOM, &items) == LEAT_OK);
     path_of("in", "b.npy", path);
     EXPECT(chown(path, ANOTHER, (gid_t)-1) == 0);
     path_of("in", "c.npy", linked);
@@ -484,10 +639,12 @@ test_targets(void)
     EXPECT(leat_offline_check_target(&target) == LEAT_OK);
     other.input_count = 2;
     other.output_count = 1;
-    EXPECT(leat_offline_check_target(&other) == LEAT_ERR_UNSUPPORTED && strstr(leat_error_text(), "2 inputs") != NULL);
-    other = target;
-    other.tensors[1].varying = 1;
-    EXPECT(leat_offline_check_target(&other) == LEAT_ERR_UNSUPPORTED && strstr(leat_error_text(), "'y' varies") != NULL);
+    (void)strcpy(other.tensors[0].name, "a/b");
+    (void)strcpy(other.tensors[1].name, "a/c");
+    EXPECT(leat_offline_check_target(&other) == LEAT_OK);
+    (void)strcpy(other.tensors[1].name, "a_b");
+    EXPECT(leat_offline_check_target(&other) == LEAT_ERR_UNSUPPORTED);
+    EXPECT(strstr(leat_error_text(), "inputs 'a/b' and 'a_b' would have files of one name, a_b") != NULL);
     other = target;
     other.tensors[0].dtype = LEAT_DTYPE_BF16;
     EXPECT(leat_offline_check_target(&other) == LEAT_ERR_UNSUPPORTED && strstr(leat_error_text(), "bf16") != NULL);
@@ -500,9 +657,12 @@ main(void)
     test_targets();
     test_items();
     test_no_items();
+    test_several_inputs();
+    test_outputs_that_vary();
     test_long_names();
     test_answers();
     test_death_at_every_step();
+    test_sync_that_fails();
     test_answered_meanwhile(); /* behind what counts steps from the first */
     test_owners();
     return 0;

@@ -5,8 +5,10 @@
  *          other folders in place, or if the application goes and comes; what was cancelled can go on; while online queries
  *          keep the workers busy, or take longer than their profile says, nothing starts; a pipeline answers a job
  *          beside online queries, and refuses neither. What a killed daemon left is gone once its job is cancelled,
- *          though that never runs, and no other file is. An output folder is one job's at a time, of all daemons.
- * Method   leatd with models that copy their input, and a leatd that kills itself at a step, each step in turn. Kills
+ *          though that never runs, and no other file is. An output folder is one job's at a time, of all daemons. All of this
+ *          holds for items of several files too, and for answers of several outputs of which one varies.
+ * Method   leatd with models that copy their input, and a pipeline of one of these and of NonMaxSuppression, which finds as many
+ *          boxes as the item says, and a leatd that kills itself at a step, each step in turn. Kills
  *          at any moment come after a number of answers and of looks at the job that are drawn from the seed. An answer
  *          that was seen after a kill is the same file at the end: who had answered twice would have made another.
  *          Batches that last longer than their profile says have a size of which it has no knot, between two that are
@@ -18,14 +20,17 @@
 #include <stdatomic.h>
 
 #include "base/npy.h"
+#include "tests/kernels/model_builder.h"
 #include "tests/system/leatd.h"
 #include "tests/tools/command.h"
 
-enum { ITEM_BYTES = 16, ITEMS_MAX = 4 };
+enum { ITEM_BYTES = 16, ITEMS_MAX = 4, PLACES = 5, ONNX_F32 = 1 };
 
 static struct leatd leatd;
 static struct leatd *asked = &leatd; /* by commands */
 static struct command command;
+
+static bool several; /* items have several files and answers several outputs, as pipeline `gathered` wants them */
 
 static const char one_worker[] = "workers: [{count: 1}]\n";
 
@@ -44,7 +49,7 @@ path_of(const char *name)
 static uint32_t
 items_of(uint32_t item)
 {
-    return 1 + item % ITEMS_MAX;
+    return several ? 1 : 1 + item % ITEMS_MAX;
 }
 
 static void
@@ -59,8 +64,61 @@ static const char *
 item_path(const char *folder, uint32_t item)
 {
     char name[256];
-    (void)snprintf(name, sizeof(name), "%s/%05u.%s", folder, item, item % 2 == 0 ? "npy" : "raw");
+    (void)snprintf(name, sizeof(name), "%s/%05u.%s%s", folder, item, several ? "0." : "", several || item % 2 == 0 ? "npy" : "raw");
     return path_of(name);
+}
+
+/* Of one of several inputs or outputs. */
+static const char *
+part_path(const char *folder, uint32_t item, const char *part)
+{
+    char name[256];
+    (void)snprintf(name, sizeof(name), "%s/%05u.%s.npy", folder, item, part);
+    return path_of(name);
+}
+
+/* Boxes that do not meet, of which so many are sure: the first ones, each less than the one before. */
+static uint32_t
+boxes_of(uint32_t item)
+{
+    return item % (PLACES + 1);
+}
+
+static void
+put_parts(const char *folder, uint32_t item)
+{
+    unsigned char bytes[ITEMS_MAX * ITEM_BYTES];
+    float boxes[PLACES * 4], scores[PLACES];
+
+    fill(item, bytes);
+    for (uint32_t p = 0; p < PLACES; p++) {
+        for (uint32_t i = 0; i < 4; i++) {
+            boxes[4 * p + i] = 10.0f * (float)p + (i < 2 ? 0.0f : 1.0f);
+        }
+        scores[p] = p < boxes_of(item) ? 0.9f - 0.01f * (float)p : 0.1f;
+    }
+    const struct npy_array x = {.dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {1, ITEM_BYTES}, .elements = ITEM_BYTES, .data = bytes};
+    const struct npy_array places = {
+        .dtype = LEAT_DTYPE_F32, .rank = 3, .dims = {1, PLACES, 4}, .elements = 4 * PLACES, .data = boxes};
+    const struct npy_array sure = {.dtype = LEAT_DTYPE_F32, .rank = 3, .dims = {1, 1, PLACES}, .elements = PLACES, .data = scores};
+    EXPECT(npy_write(part_path(folder, item, "x"), &x) == LEAT_OK);
+    EXPECT(npy_write(part_path(folder, item, "boxes"), &places) == LEAT_OK);
+    EXPECT(npy_write(part_path(folder, item, "scores"), &sure) == LEAT_OK);
+}
+
+/* The boxes that are sure, one row for each, in order. */
+static void
+expect_boxes(const char *folder, uint32_t item)
+{
+    struct npy_array array;
+
+    EXPECT(npy_read(part_path(folder, item, "1"), &array) == LEAT_OK && array.dtype == LEAT_DTYPE_I64 && array.rank == 3);
+    EXPECT(array.dims[0] == 1 && array.dims[1] == boxes_of(item) && array.dims[2] == 3);
+    for (uint32_t b = 0; b < boxes_of(item); b++) {
+        const int64_t *row = (const int64_t *)array.data + 3 * (size_t)b;
+        EXPECT(row[0] == 0 && row[1] == 0 && row[2] == b);
+    }
+    npy_free(&array);
 }
 
 static void
@@ -71,6 +129,10 @@ put_items(const char *folder, uint32_t first, uint32_t end)
     EXPECT(mkdir(path_of(folder), 0700) == 0 || errno == EEXIST);
     for (uint32_t item = first; item < end; item++) {
         const uint32_t count = items_of(item);
+        if (several) {
+            put_parts(folder, item);
+            continue;
+        }
         const struct npy_array array = {
             .dtype = LEAT_DTYPE_U8, .rank = 2, .dims = {count, ITEM_BYTES}, .elements = count * ITEM_BYTES, .data = bytes};
         fill(item, bytes);
@@ -96,7 +158,10 @@ is_answered(const char *folder, uint32_t item)
         return false;
     }
     fill(item, bytes);
-    if (item % 2 == 0) {
+    if (several) {
+        expect_boxes(folder, item);
+    }
+    if (several || item % 2 == 0) {
         EXPECT(npy_read(path, &array) == LEAT_OK && array.dtype == LEAT_DTYPE_U8 && array.rank == 2);
         EXPECT(array.dims[0] == items_of(item) && array.dims[1] == ITEM_BYTES && memcmp(array.data, bytes, size) == 0);
         npy_free(&array);
@@ -129,7 +194,7 @@ expect_answers(const char *folder, uint32_t count, uint32_t others)
     for (uint32_t item = 0; item < count; item++) {
         EXPECT(is_answered(folder, item));
     }
-    EXPECT(count_entries(folder) == count + others);
+    EXPECT(count_entries(folder) == count * (several ? 3 : 1) + others); /* of a pipeline stage_ns is an output, too */
 }
 
 /* ---- Jobs ------------------------------------------------------------------------------------- */
@@ -775,6 +840,78 @@ ask_online(struct leat_session *session, const char *name, uint32_t count)
     }
 }
 
+/* A pipeline of three inputs: x goes through a slow model, and the boxes that are sure are found, as many as there are. */
+static void
+add_gathered(void)
+{
+    static const char pipeline[] =
+        "{\"op\":\"pipeline-add\",\"name\":\"gathered\",\"pipeline\":{\"in_flight\":128,\"items_max\":1,\"stages\":["
+        "{\"name\":\"a\",\"application\":\"slow\",\"inputs\":{\"input\":\"input.x\"}},"
+        "{\"name\":\"b\",\"application\":\"surest\",\"inputs\":{\"boxes\":\"input.boxes\",\"scores\":\"input.scores\"}}],"
+        "\"outputs\":{\"y\":\"a.output\",\"found\":\"b.pairs\"}}}";
+    struct builder b;
+    size_t size;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "boxes", ONNX_F32, DIMS(-1, PLACES, 4));
+    (void)builder_input(&b, "scores", ONNX_F32, DIMS(-1, 1, PLACES));
+    (void)builder_constant(&b, "most", 7, (const int64_t[]){PLACES}, DIMS(1));
+    (void)builder_constant(&b, "overlap", ONNX_F32, (const float[]){0.5f}, DIMS(1));
+    (void)builder_constant(&b, "least", ONNX_F32, (const float[]){0.5f}, DIMS(1));
+    (void)builder_node(&b, "NonMaxSuppression", "boxes scores most overlap least", "pairs");
+    builder_output(&b, "pairs");
+    const void *bytes = builder_pack(&b, &size);
+    FILE *file = fopen(path_of("surest.onnx"), "wb");
+    EXPECT(file != NULL && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
+    builder_fini(&b);
+    command_expect(&command, asked->socket_path, 0, "added surest",
+                   (const char *const[]){"model", "add", "surest", path_of("surest.onnx"), NULL});
+    struct leat_session *session = leatd_open_session(asked, 2, 4096);
+    json_t *answer = leatd_request(session, pipeline);
+    if (json_object_get(answer, "error") != NULL) {
+        (void)fprintf(stderr, "%s\n", json_string_value(json_object_get(answer, "error")));
+        EXPECT(!"the pipeline is added");
+    }
+    json_decref(answer);
+    leat_close(session);
+}
+
+/* A file that is missing, or named for no input, costs that item; it can be mended. */
+static void
+test_items_of_several_files(void)
+{
+    enum { COUNT = 40 };
+    static const char *const errors[] = {
+        "{\"item\":\"00001.npy\",\"error\":\"00001.boxes.npy: there is no such file, for input 'boxes'\"}\n",
+        "{\"item\":\"alone.npy\",\"error\":\"alone.",
+    };
+    char line[512], report[64];
+    uint32_t lines = 0;
+
+    several = true;
+    put_items("parts", 0, COUNT);
+    EXPECT(unlink(part_path("parts", 1, "boxes")) == 0);
+    fake_root_write(&leatd.root, "/parts/alone.npy", "of no input");
+    EXPECT(submit("gathered", "parts", "parts-out") == 0);
+    const uint64_t id = printed_id();
+    EXPECT(run("show", id, "--wait", NULL) == 1);
+    expect_counts(COUNT + 1, COUNT - 1, 2);
+    (void)snprintf(report, sizeof(report), "parts-out/leat-offline-%llu.failed.jsonl", (unsigned long long)id);
+    FILE *file = fopen(path_of(report), "r");
+    EXPECT(file != NULL);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        EXPECT(lines < 2 && strstr(line, errors[lines]) == line);
+        lines++;
+    }
+    EXPECT(lines == 2 && fclose(file) == 0);
+    put_items("parts", 1, 2);
+    EXPECT(unlink(path_of("parts/alone.npy")) == 0);
+    EXPECT(run("resume", id, "--wait", NULL) == 0);
+    expect_counts(COUNT, COUNT, 0);
+    expect_answers("parts-out", COUNT, 0);
+    several = false;
+}
+
 /* Two runs at a time are a job's, of eight that it would have, and two are left for others. */
 static void
 test_pipeline(void)
@@ -828,26 +965,26 @@ test_list_from(void)
 }
 
 static void
-test_death_at_every_step(void)
+test_death_at_every_step(const char *application, const char *input, uint32_t count)
 {
-    enum { COUNT = 2 };
-    char step_text[16], output[32], report[96];
+    char step_text[16], output[32], report[96], bad[64];
     bool died = true;
     unsigned step;
     uint64_t id;
     const char *plain = leatd.program;
 
-    put_items("short", 0, COUNT);
-    fake_root_write(&leatd.root, "/short/bad.raw", "17 bytes are odd.");
+    put_items(input, 0, count);
+    (void)snprintf(bad, sizeof(bad), "/%s/bad.raw", input);
+    fake_root_write(&leatd.root, bad, "17 bytes are odd.");
     EXPECT(setenv("LEAT_TEST_KILL_ARM", path_of("arm"), 1) == 0);
     for (step = 1; died; step++) {
         (void)snprintf(step_text, sizeof(step_text), "%u", step);
-        (void)snprintf(output, sizeof(output), "out-%u", step);
+        (void)snprintf(output, sizeof(output), "%s-out-%u", input, step);
         EXPECT(setenv("LEAT_TEST_KILL_STEP", step_text, 1) == 0);
         leatd.program = LEATD_KILLED;
         leatd_start(&leatd, one_worker);
         fake_root_write(&leatd.root, "/arm", "");
-        const bool acknowledged = submit("copy", "short", output) == 0;
+        const bool acknowledged = submit(application, input, output) == 0;
         id = acknowledged ? printed_id() : 0;
         if (acknowledged) {
             EXPECT(run("show", id, "--wait", NULL) == 1);
@@ -855,13 +992,13 @@ test_death_at_every_step(void)
         }
         leatd_end(&leatd, SIGKILL);
         EXPECT(unlink(path_of("arm")) == 0);
-        for (uint32_t item = 0; item < COUNT; item++) {
+        for (uint32_t item = 0; item < count; item++) {
             (void)is_answered(output, item); /* whole, if it is there */
         }
         leatd.program = plain;
         leatd_start(&leatd, one_worker);
         if (!acknowledged) { /* it may be there all the same */
-            if (submit("copy", "short", output) == 0) {
+            if (submit(application, input, output) == 0) {
                 id = printed_id();
             } else {
                 expect_refusal(3, "answers into that folder");
@@ -869,12 +1006,12 @@ test_death_at_every_step(void)
             }
         }
         EXPECT(run("show", id, "--wait", NULL) == 1);
-        expect_counts(COUNT + 1, COUNT, 1);
+        expect_counts(count + 1, count, 1);
         (void)snprintf(report, sizeof(report), "%s/leat-offline-%llu.failed.jsonl", output, (unsigned long long)id);
         EXPECT(access(path_of(report), F_OK) == 0);
-        const uint32_t others = count_entries(output) - COUNT;
+        const uint32_t others = count_entries(output) - count * (several ? 3 : 1);
         EXPECT(others == 1 || (!acknowledged && others == 2)); /* a report of each job */
-        expect_answers(output, COUNT, others);
+        expect_answers(output, count, others);
         leatd_end(&leatd, SIGTERM);
     }
     EXPECT(step > 30);
@@ -882,7 +1019,7 @@ test_death_at_every_step(void)
 
 /* ---- Kills at any moment ---------------------------------------------------------------------- */
 
-enum { KILLED_ITEMS = 480, KILLS = 10, UNDER_WAY = 30, LOOKS_MAX = 20 };
+enum { KILLED_ITEMS = 480, KILLS = 10, KILLS_OF_SEVERAL = 4, UNDER_WAY = 30, LOOKS_MAX = 20 };
 
 static const char many_workers[] = "workers: [{count: 3}]\n";
 
@@ -934,22 +1071,22 @@ await_items(uint64_t id, uint64_t answered, uint64_t looks)
 
 /* One job after the other, each killed until it is done, until as many kills as are wanted had left items to do. */
 static void
-test_kills_at_any_moment(void)
+test_kills_at_any_moment(const char *application, const char *input, uint32_t wanted)
 {
     uint64_t random = leat_test_seed;
     char output[32];
 
-    put_items("killed", 0, KILLED_ITEMS);
+    put_items(input, 0, KILLED_ITEMS);
     leatd_start(&leatd, many_workers);
-    for (uint32_t job = 0, kills = 0; kills < KILLS; job++) {
+    for (uint32_t job = 0, kills = 0; kills < wanted; job++) {
         static struct seen seen[KILLED_ITEMS];
         uint32_t answered = 0;
         memset(seen, 0, sizeof(seen));
-        (void)snprintf(output, sizeof(output), "killed-%u-out", job);
-        EXPECT(submit("slow", "killed", output) == 0);
+        (void)snprintf(output, sizeof(output), "%s-%u-out", input, job);
+        EXPECT(submit(application, input, output) == 0);
         const uint64_t id = printed_id();
-        while (answered < KILLED_ITEMS && kills < KILLS) {
-            const uint64_t more = leat_test_random(&random) % (KILLED_ITEMS / KILLS);
+        while (answered < KILLED_ITEMS && kills < wanted) {
+            const uint64_t more = leat_test_random(&random) % (KILLED_ITEMS / wanted);
             await_items(id, answered + more, leat_test_random(&random) % LOOKS_MAX);
             leatd_end(&leatd, SIGKILL);
             answered = look_at_answers(output, seen);
@@ -978,11 +1115,16 @@ main(void)
     test_one_folder_for_two();
     test_throttling();
     test_pipeline();
+    add_gathered();
+    test_items_of_several_files();
     test_list_from();
     leatd_end(&leatd, SIGTERM);
     test_latency();
-    test_death_at_every_step();
-    test_kills_at_any_moment();
+    test_death_at_every_step("copy", "short", 2);
+    test_kills_at_any_moment("slow", "killed", KILLS);
+    several = true;
+    test_death_at_every_step("gathered", "short-parts", 1);
+    test_kills_at_any_moment("gathered", "killed-parts", KILLS_OF_SEVERAL);
     leatd_fini(&leatd);
     return 0;
 }
