@@ -29,6 +29,8 @@ struct box {
     struct leat_backend backend;
     struct leat_application app;
     struct leat_profile profiles[BOX_VARIANTS_MAX][LEAT_WORKER_CLASSES_MAX];
+    struct leat_pipeline pipeline;
+    struct leat_daemon_session *between; /* its stages */
     pthread_t thread;
     sem_t release;
     _Atomic uint32_t held;
@@ -107,7 +109,7 @@ find(void *context, const char *name, struct leat_target *ret_target)
     if (strcmp(name, "box") != 0) {
         return LEAT_FAIL(LEAT_ERR_NOT_FOUND, "there is no application or model '%s'", name);
     }
-    *ret_target = box->app.target;
+    *ret_target = box->options.pipeline ? box->pipeline.target : box->app.target;
     return LEAT_OK;
 }
 
@@ -234,6 +236,53 @@ set_up_application(struct box *box)
     NEED(leat_waiting_init(box->app.waiting, o->waiting_max) == LEAT_OK);
 }
 
+/* Two stages of the application, each of whose queries belongs to a session without a client. */
+static void
+set_up_pipeline(struct box *box)
+{
+    enum { STAGES = 2, RUNS_MAX = 64 };
+    const struct leat_target *target = &box->app.target;
+    const uint64_t bytes = leat_round_up((uint64_t)target->items_max * target->tensors[0].item_bytes, LEAT_TENSOR_ALIGN);
+    const struct leat_session_options options = {
+        .slots = LEAT_SLOTS_MAX, .lane_count = 1 + box->options.workers, .arena_bytes = leat_round_up(RUNS_MAX * bytes, 4096)};
+    const struct leat_pipeline_tensor between = {LEAT_PIPELINE_WORKSPACE, 0};
+    struct leat_pipeline *pipeline = &box->pipeline;
+    char note[160];
+
+    NEED(target->input_count == 1 && target->output_count == 1);
+    NEED(leat_daemon_session_create(&options, &box->between, note) == LEAT_OK);
+    box->between->index = LEAT_PIPELINE_SESSION;
+    atomic_store_explicit(&box->tables.sessions[LEAT_PIPELINE_SESSION], box->between, memory_order_relaxed);
+    *pipeline = (struct leat_pipeline){.name = "box",
+                                       .target = *target,
+                                       .latency_ns = box->options.latency_ns,
+                                       .late = LEAT_PIPELINE_SERVE,
+                                       .stage_count = STAGES,
+                                       .workspace_bytes = bytes,
+                                       .runs_max = RUNS_MAX};
+    pipeline->target.id = LEAT_PIPELINE_TARGET;
+    pipeline->target.output_count = 2;
+    pipeline->target.tensors[2] = (struct leat_tensor_info){.name = "stage_ns",
+                                                            .dtype = LEAT_DTYPE_U64,
+                                                            .rank = 3,
+                                                            .dims = {-1, STAGES, 2},
+                                                            .item_bytes = STAGES * 2 * sizeof(uint64_t)};
+    for (uint32_t s = 0; s < STAGES; s++) {
+        pipeline->stages[s] = (struct leat_pipeline_stage){
+            .after = s,
+            .input_count = 1,
+            .output_count = 1,
+            .tensors = {s == 0 ? (struct leat_pipeline_tensor){LEAT_PIPELINE_CLIENT, 0} : between,
+                        s == 0 ? between : (struct leat_pipeline_tensor){LEAT_PIPELINE_CLIENT, 1}},
+            .item_bytes = {target->tensors[0].item_bytes, target->tensors[1].item_bytes},
+            .each_stage = UINT32_MAX,
+            .depth = s};
+    }
+    NEED(leat_pipeline_init_runs(pipeline) == LEAT_OK);
+    leat_dispatcher_command(box->dispatcher,
+                            &(struct leat_command){.kind = LEAT_COMMAND_ADD_PIPELINE, .pipeline = pipeline});
+}
+
 struct box *
 box_start(const struct box_options *options)
 {
@@ -289,6 +338,9 @@ box_start(const struct box_options *options)
     NEED(leat_dispatcher_start(box->dispatcher) == LEAT_OK);
     const struct leat_command command = {.kind = LEAT_COMMAND_ADD_APPLICATION, .application = &box->app};
     leat_dispatcher_command(box->dispatcher, &command);
+    if (o->pipeline) {
+        set_up_pipeline(box);
+    }
     const struct leat_server_options server_options = {
         .socket_path = o->socket_path,
         .socket_mode = 0600,
@@ -361,6 +413,7 @@ box_application(struct box *box)
 void
 box_stop(struct box *box)
 {
+    NEED(!box->options.pipeline); /* nobody takes one down */
     leat_server_stop(box->server);
     NEED(pthread_join(box->thread, NULL) == 0);
     leat_dispatcher_stop(box->dispatcher);

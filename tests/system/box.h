@@ -37,6 +37,7 @@ struct box_options {
     uint64_t last_worker_ns; /* the last worker is of a class of its own, with this profile; 0: it is not */
     bool serve_late;
     bool yields; /* the backend */
+    bool pipeline; /* "box" is a pipeline: the application's answer is asked once more, and gives the input again, and stage_ns */
     const struct leat_router *router; /* NULL: fcfs */
     const struct leat_selector *selector; /* NULL: fixed */
     const struct leat_policy *policy;     /* which that follows, of variants in their order; or NULL */

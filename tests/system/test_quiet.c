@@ -2,7 +2,7 @@
 /*
  * Goal     After warm-up the hot path makes no system call, allocates nothing and takes no lock: on the client's,
  *          the dispatcher's and the worker's thread, with a backend that does nothing, with a network on the cpu
- *          backend, and where selectors choose among variants, by a policy or by the states of instances.
+ *          backend, with a pipeline of two stages, and where selectors choose among variants, by a policy or by the states of instances.
  * Method   This program's own malloc family and locks count themselves, whoever calls them. System calls are counted by
  *          a seccomp filter that turns every one of a marked thread's into SIGSYS, which is counted too; each
  *          thread installs it on itself, the dispatcher from inside its router and the worker from inside its backend.
@@ -305,7 +305,7 @@ run_every_plan(struct box_client *client)
     struct leat_query query = client->query;
     struct leat_completion done;
 
-    for (int t = 0; t < 2; t++) {
+    for (uint32_t t = 0; t < client->target.input_count + client->target.output_count; t++) {
         EXPECT(leat_tensor_alloc(client->session, client->target.tensors[t].item_bytes * client->target.items_max,
                                  &query.tensors[t]) == LEAT_OK);
     }
@@ -342,6 +342,7 @@ struct quiet_case {
     const struct leat_selector *selector;
     const struct leat_policy *policy;
     uint32_t variants;
+    bool pipeline;
 };
 
 /* Ends the process: 0 when all were quiet, for as long as it takes to evaluate the instances twice. */
@@ -365,6 +366,7 @@ run_case(const struct quiet_case *quiet)
                                         .selector = quiet->selector,
                                         .policy = quiet->policy,
                                         .variants = quiet->variants,
+                                        .pipeline = quiet->pipeline,
                                         .latency_ns = quiet->variants > 0 ? LATENCY_NS : 0,
                                         .predicted_ns = PREDICTED_NS,
                                         .serve_late = true};
@@ -448,7 +450,7 @@ make_policy(void)
     return policy;
 }
 
-enum kind { NO_BACKEND, NETWORK, POLICY, INSTANCES, KINDS };
+enum kind { NO_BACKEND, NETWORK, PIPELINE, POLICY, INSTANCES, KINDS };
 
 _Noreturn static void
 run_kind(enum kind kind)
@@ -458,7 +460,9 @@ run_kind(enum kind kind)
     if (kind == NETWORK) {
         run_network();
     }
-    if (kind == POLICY) {
+    if (kind == PIPELINE) {
+        quiet = (struct quiet_case){.name = "two stages", .pipeline = true};
+    } else if (kind == POLICY) {
         quiet = (struct quiet_case){.name = "three variants, selector mdp",
                                     .selector = &leat_selector_mdp,
                                     .policy = make_policy(),
