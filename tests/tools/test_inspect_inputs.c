@@ -2,7 +2,7 @@
 /*
  * Goal     `leat model inspect` runs a model on what the daemon measures it on: rows of whole tables, sequences of full
  *          length; what refuses those is run on zeros, and what refuses zeros on ones, and both forms of the report say so.
- *          What refuses all of them is an error that names the node.
+ *          What refuses all of them is an error that names the node. What is over a limit is an error of the command alone.
  * Method   Small models, one for each.
  */
 #include <stdio.h>
@@ -123,6 +123,24 @@ test_refusals(void)
     LEAT(1, "node 'y' (operator Div): ", "model", "inspect", path);
 }
 
+/* No daemon is asked, so none has refused anything. */
+static void
+test_limits(void)
+{
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", F32, DIMS(-1, 1, 1, 1, 1, 1, 1, 1, 1));
+    (void)builder_node(&b, "Relu", "x", "y");
+    finish("y");
+    LEAT(1, "input 'x' has rank 9", "model", "inspect", path);
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", F32, DIMS(-1, 1000, 1000));
+    (void)builder_node(&b, "Relu", "x", "y");
+    finish("y");
+    LEAT(1, "the model's limit leaves 1048576", "model", "inspect", path, "--memory", "1MiB");
+    LEAT(1, "cannot reach the daemon", "model", "inspect", "nobody");
+}
+
 int
 main(void)
 {
@@ -135,6 +153,7 @@ main(void)
     const double full_ns = time_sequence(true);
     EXPECT(full_ns > 2 * time_sequence(false));
     test_refusals();
+    test_limits();
     EXPECT(unlink(path) == 0 && rmdir(folder) == 0);
     return 0;
 }

@@ -54,7 +54,15 @@ router_error(const char *verb, const char *name)
 int
 report_status(const char *verb, const char *what, enum leat_status status)
 {
+    (void)status;
     (void)fprintf(stderr, "leat %s: %s: %s\n", verb, what, leat_error_text());
+    return EXIT_FAILED;
+}
+
+int
+report_answer(const char *verb, const char *what, enum leat_status status)
+{
+    (void)report_status(verb, what, status);
     return status == LEAT_ERR_LIMIT || status == LEAT_ERR_ACCESS || status == LEAT_ERR_NOT_FOUND ||
                    status == LEAT_ERR_VERSION
                ? EXIT_REFUSED
@@ -79,7 +87,7 @@ connect_daemon(const char *verb, const char *socket_path, const struct leat_opti
     options.socket_path = socket_path;
     const enum leat_status status = leat_open(&options, ret_session);
     if (status != LEAT_OK) {
-        *ret_exit = report_status(verb, "cannot reach the daemon", status);
+        *ret_exit = report_answer(verb, "cannot reach the daemon", status);
         return false;
     }
     return true;
@@ -109,7 +117,7 @@ ask_daemon_files(const char *verb, const char *socket_path, json_t *request, con
     const enum leat_status status = leat_admin_files(session, text, fds, fd_count, &reply_text);
     free(text);
     if (status != LEAT_OK) {
-        *ret_exit = report_status(verb, "the daemon did not answer", status);
+        *ret_exit = report_answer(verb, "the daemon did not answer", status);
     } else {
         json_error_t error;
         reply = json_loads(reply_text, 0, &error);

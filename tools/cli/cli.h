@@ -45,8 +45,11 @@ int option_error(const char *verb, char **argv);
 /* The same, of a router that there is not: which there are. */
 int router_error(const char *verb, const char *name);
 
-/* Prints "leat VERB: what: leat_error_text()"; returns EXIT_REFUSED for refusals by the daemon, else EXIT_FAILED. */
+/* Prints "leat VERB: what: leat_error_text()"; returns EXIT_FAILED. */
 int report_status(const char *verb, const char *what, enum leat_status status);
+
+/* The same of what the daemon answered; returns EXIT_REFUSED for refusals. */
+int report_answer(const char *verb, const char *what, enum leat_status status);
 
 /* Prints "leat VERB: leat_error_text()"; returns EXIT_FAILED. */
 int report_failure(const char *verb);

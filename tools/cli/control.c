@@ -237,7 +237,7 @@ await_daemon(const struct common *common, int *ret_exit)
         /* Nobody listens yet, it still loads its models, or it is just going: another try may find one. */
         const bool may_come = status == LEAT_ERR_SYS || status == LEAT_TIMEOUT || status == LEAT_ERR_DISCONNECTED;
         if (!may_come || leat_monotonic_ns() >= until_ns) {
-            *ret_exit = report_status("status", "cannot reach the daemon", status);
+            *ret_exit = report_answer("status", "cannot reach the daemon", status);
             return false;
         }
         (void)nanosleep(&pause, NULL);

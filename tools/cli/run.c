@@ -190,7 +190,7 @@ load_input(struct leat_session *session, const struct leat_target *target, struc
         memcpy(query->tensors[tensor], array.data, needed);
     }
     npy_free(&array);
-    return status == LEAT_OK ? EXIT_DONE : report_status("run", "input", status);
+    return status == LEAT_OK ? EXIT_DONE : report_answer("run", "input", status);
 }
 
 /* Of one output: elements of which item i has rows[i] * inner in each of `outer` rows of `room`. */
@@ -463,7 +463,7 @@ ask(struct leat_session *session, struct run_options *options)
 
     enum leat_status status = leat_find(session, options->target, &target);
     if (status != LEAT_OK) {
-        return report_status("run", options->target, status);
+        return report_answer("run", options->target, status);
     }
     for (uint32_t i = 0; i < options->output_count; i++) { /* before anybody works for them */
         const char *path;
@@ -489,7 +489,7 @@ ask(struct leat_session *session, struct run_options *options)
         if (query.tensors[t] == NULL) {
             status = leat_tensor_alloc(session, target.tensors[t].item_bytes * options->items, &query.tensors[t]);
             if (status != LEAT_OK) {
-                return report_status("run", target.tensors[t].name, status);
+                return report_answer("run", target.tensors[t].name, status);
             }
             memset(query.tensors[t], 0, target.tensors[t].item_bytes * options->items);
         }
@@ -498,7 +498,7 @@ ask(struct leat_session *session, struct run_options *options)
     for (uint64_t n = 0; n < options->count && exit_code == EXIT_DONE; n++) {
         status = leat_run(session, &query, &done);
         if (status != LEAT_OK) {
-            exit_code = report_status("run", options->target, status);
+            exit_code = report_answer("run", options->target, status);
             break;
         }
         show(options, &target, &query, &done, known);
