@@ -424,7 +424,7 @@ parse_variants(const json_t *request, struct add_request *add)
     return LEAT_OK;
 }
 
-/* Before large files are copied for nothing. */
+/* Before large files are read and copied for nothing. */
 static enum leat_status
 check_name(struct leat_daemon *daemon, const char *name)
 {

@@ -194,6 +194,22 @@ write_slow(char path[256])
     path_of("slow.onnx", path);
 }
 
+/* What is sent is no file that could be read. */
+static void
+expect_unread(const char *name, const char *text)
+{
+    struct leat_session *session = leatd_open_session(&leatd, 1, 4096);
+    char request[128], *reply = NULL;
+    int ends[2];
+
+    EXPECT(pipe(ends) == 0);
+    (void)snprintf(request, sizeof(request), "{\"op\":\"model-add\",\"name\":\"%s\",\"backend\":\"cpu\"}", name);
+    EXPECT(leat_admin(session, request, ends[0], &reply) == LEAT_OK && strstr(reply, text) != NULL);
+    leat_admin_free(reply);
+    leat_close(session);
+    EXPECT(close(ends[0]) == 0 && close(ends[1]) == 0);
+}
+
 static void
 test_add(void)
 {
@@ -215,6 +231,8 @@ test_add(void)
     expect_row("table", 0, LEAT_OUTCOME_OK);
     expect_row("table", ROWS - 1, LEAT_OUTCOME_OK);
     LEAT(3, "exists", "model", "add", "table", path);
+    expect_unread("table", "a model or application 'table' exists: remove it first");
+    expect_unread("chair", "a model must be a regular file");
     LEAT(0, "added other", "model", "add", "other", path, "--backend", "reference");
     EXPECT(count_kept(NULL) == 3); /* each content once */
     write_slow(path);
