@@ -450,23 +450,90 @@ leat_validate(const struct leat_variant *variant, const struct leat_variant *exa
 struct calibrated {
     const struct leat_graph *graph;
     const struct leat_item_layout *layout;
+    const struct leat_tensor_info *infos;
     uint32_t shortest, length;
     bool one_by_one;
     const struct leat_validation_set *set;
     struct leat_validation_array inputs[LEAT_TENSORS_MAX]; /* as the model has them */
+    /* Of what was read until now, by input. */
+    bool varies[LEAT_TENSORS_MAX];
+    unsigned char firsts[LEAT_TENSORS_MAX][8]; /* elements */
 };
+
+static bool
+is_finite(const unsigned char *element, uint32_t dtype)
+{
+    float f32;
+    double f64;
+    uint16_t half;
+
+    switch (dtype) {
+    case LEAT_DTYPE_F32: memcpy(&f32, element, sizeof(f32)); return isfinite(f32);
+    case LEAT_DTYPE_F64: memcpy(&f64, element, sizeof(f64)); return isfinite(f64);
+    case LEAT_DTYPE_F16: memcpy(&half, element, sizeof(half)); return (half & 0x7c00) != 0x7c00;
+    case LEAT_DTYPE_BF16: memcpy(&half, element, sizeof(half)); return (half & 0x7f80) != 0x7f80;
+    default: return true;
+    }
+}
+
+/* Some items of input `t`, of `bytes` each. No range comes of what is not finite. */
+static enum leat_status
+look_at(struct calibrated *calibrated, uint32_t t, uint32_t first, uint32_t items, const unsigned char *data, size_t bytes)
+{
+    const struct leat_tensor_info *info = &calibrated->infos[t];
+    const size_t element = leat_dtype_bytes(info->dtype), all = items * bytes;
+
+    for (size_t at = 0; at < all; at += element) {
+        if (!is_finite(data + at, info->dtype)) {
+            return LEAT_FAIL(LEAT_ERR_INVALID,
+                             "validation: element %zu of input '%s' of item %zu is not finite, and int8 takes its ranges from the set",
+                             at % bytes / element, info->name, first + at / bytes);
+        }
+    }
+    if (first == 0) {
+        memcpy(calibrated->firsts[t], data, element);
+    }
+    calibrated->varies[t] = calibrated->varies[t] || memcmp(calibrated->firsts[t], data, element) != 0 ||
+                            memcmp(data, data + element, all - element) != 0;
+    return LEAT_OK;
+}
+
+/*
+ * An input that is one number throughout has no range. It may be that it never changes; but where a product reads it, or all inputs
+ * are so, int8 would go by nothing.
+ */
+static enum leat_status
+check_ranges(const struct leat_calibration *calibration, const struct calibrated *calibrated, uint32_t items)
+{
+    uint32_t useless = UINT32_MAX, varying = 0;
+
+    for (uint32_t t = 0; t < calibrated->graph->input_count; t++) {
+        varying += calibrated->varies[t];
+        useless = !calibrated->varies[t] && leat_calibration_reads(calibration, t) ? t : useless;
+    }
+    useless = varying == 0 ? 0 : useless;
+    return useless == UINT32_MAX
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_INVALID,
+                           "validation: input '%s' is one number throughout the %u items that int8 takes its ranges from: give a set "
+                           "with inputs like those that will be asked, or leave int8 out",
+                           calibrated->infos[useless].name, items);
+}
 
 /* Items from `first` on into `data`, as they lie in the set, and as the graph reads them into `batch`. */
 static enum leat_status
-read_calibration(const struct calibrated *calibrated, uint32_t input_count, uint32_t first, uint32_t items,
+read_calibration(struct calibrated *calibrated, uint32_t input_count, uint32_t first, uint32_t items,
                  unsigned char *const *data, unsigned char *const *batch)
 {
     const struct leat_item_layout *layout = calibrated->layout;
 
     for (uint32_t t = 0; t < input_count; t++) {
         const size_t full_bytes = layout->tensors[t].item_bytes, bytes = leat_item_bytes(layout, t, calibrated->length);
-        const enum leat_status status =
+        enum leat_status status =
             read_part(calibrated->set, calibrated->inputs[t].offset + first * full_bytes, data[t], full_bytes * items);
+        if (status == LEAT_OK) {
+            status = look_at(calibrated, t, first, items, data[t], full_bytes);
+        }
         if (status != LEAT_OK) {
             return status;
         }
@@ -481,7 +548,7 @@ read_calibration(const struct calibrated *calibrated, uint32_t input_count, uint
 }
 
 static enum leat_status
-run_calibration(struct leat_calibration *calibration, const struct calibrated *calibrated, uint32_t items, uint32_t count,
+run_calibration(struct leat_calibration *calibration, struct calibrated *calibrated, uint32_t items, uint32_t count,
                 const _Atomic uint32_t *stop)
 {
     const uint32_t input_count = calibrated->graph->input_count;
@@ -527,7 +594,7 @@ widen_ranges(const struct leat_calibration *calibration, json_t *ranges)
 }
 
 static enum leat_status
-calibrate_graph(const struct calibrated *calibrated, const _Atomic uint32_t *stop, json_t *ranges)
+calibrate_graph(struct calibrated *calibrated, const _Atomic uint32_t *stop, json_t *ranges)
 {
     enum { BATCH = 8 };
     const int64_t there = calibrated->inputs[0].dims[0];
@@ -542,6 +609,9 @@ calibrate_graph(const struct calibrated *calibrated, const _Atomic uint32_t *sto
     }
     if (status == LEAT_OK) {
         status = run_calibration(calibration, calibrated, items, samples / items, stop);
+    }
+    if (status == LEAT_OK) {
+        status = check_ranges(calibration, calibrated, samples / items * items);
     }
     if (status == LEAT_OK) {
         status = widen_ranges(calibration, ranges);
@@ -578,6 +648,7 @@ leat_calibrate(const struct leat_variant_source *source, const struct leat_valid
     }
     leat_item_layout_init(&layout, &model);
     calibrated.layout = &layout;
+    calibrated.infos = signature.tensors;
     status = check_set(&signature, set, calibrated.inputs, &classes);
     json_t *ranges = json_object();
     if (ranges == NULL && status == LEAT_OK) {

@@ -282,6 +282,15 @@ leat_calibration_run(struct leat_calibration *calibration, const void *const *in
     return status;
 }
 
+bool
+leat_calibration_reads(const struct leat_calibration *calibration, uint32_t input)
+{
+    const struct leat_graph *graph = calibration->program->graph;
+
+    LEAT_ASSERT(input < graph->input_count);
+    return calibration->observer.by_value[graph->inputs[input]] != NULL;
+}
+
 uint32_t
 leat_calibration_count(const struct leat_calibration *calibration)
 {

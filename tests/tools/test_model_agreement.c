@@ -9,6 +9,7 @@
  *          whose labels are computed here, on inputs that are drawn. What calibration sees of some sets is next to nothing: the
  *          rest is far beyond the ranges, and int8 loses much.
  */
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,6 +189,7 @@ enum form {
     ONE_ITEM,   /* a shape says that there is one item alone */
     QUANTISED,  /* what the middle layer reads is rounded to 8 bits */
     WITH_BYTES, /* the result is, which nobody multiplies */
+    APART,      /* the first layer reads one input alone; the labels are not its */
 };
 
 /* Both are added and go through three layers, of which the middle one can be int8; the labels are the largest of what comes out. */
@@ -235,7 +237,8 @@ write_classifier(uint64_t faint, enum form form)
     (void)builder_constant(&builder, "one", ONNX_TYPE_I64, (const int64_t[]){1, FEATURES}, DIMS(2));
     (void)builder_node(&builder, "Add", "a b", "sum");
     (void)builder_node(&builder, form == ONE_ITEM ? "Reshape" : "Identity", form == ONE_ITEM ? "sum one" : "sum", "x");
-    (void)builder_node(&builder, "MatMul", "x w0", "y0");
+    (void)builder_node(&builder, "MatMul", form == APART ? "a w0" : "x w0", "z0");
+    (void)builder_node(&builder, form == APART ? "Add" : "Identity", form == APART ? "z0 b" : "z0", "y0");
     (void)builder_node(&builder, "Relu", "y0", "x1");
     (void)builder_constant(&builder, "scale", ONNX_TYPE_F32, (const float[]){0.25f}, NULL, 0);
     (void)builder_constant(&builder, "zero", 2 /* u8 */, (const uint8_t[]){0}, NULL, 0);
@@ -290,6 +293,56 @@ test_classifier(void)
         LEAT(0, "added two", "model", "add", "two", file, "--variants", "--validation", alone);
         EXPECT(strstr(command.out, "left out two-int8: its agreement with f32 is") != NULL);
         LEAT(0, "removed two", "model", "remove", "two");
+    }
+    free(file);
+}
+
+/* A file's element at that place of item `item` is this, or all are that from there on. */
+static void
+spoil(const char *name, uint64_t at, float value, bool all)
+{
+    struct npy_array array;
+
+    EXPECT(npy_read(path_of(name), &array) == LEAT_OK && array.dtype == LEAT_DTYPE_F32 && at < array.elements);
+    for (uint64_t i = at; i < (all ? array.elements : at + 1); i++) {
+        ((float *)array.data)[i] = value;
+    }
+    EXPECT(npy_write(path_of(name), &array) == LEAT_OK);
+    npy_free(&array);
+}
+
+/* int8 goes by no set that says nothing of ranges; f32 is measured on any. */
+static void
+test_useless_sets(void)
+{
+    static const char useless[] = "is one number throughout the 512 items that int8 takes its ranges from: give a set";
+    char *file = write_classifier(0, PLAIN), set[1024];
+
+    (void)snprintf(set, sizeof(set), "b=%s,a=%s", path_of("b"), path_of("a"));
+    if (has(LEAT_PRECISION_INT8)) {
+        spoil("b", 0, 0.5f, true); /* it is added to another, which varies */
+        LEAT(0, "added two", "model", "add", "two", file, "--precision", "int8", "--validation", set, "--max-loss", "0.5");
+        LEAT(0, "removed two", "model", "remove", "two");
+        spoil("a", 0, -0.5f, true);
+        LEAT(3, useless, "model", "add", "two", file, "--precision", "int8", "--validation", set);
+        LEAT(3, "or leave int8 out", "model", "add", "two", file, "--variants", "--validation", set);
+        LEAT(0, "added two", "model", "add", "two", file, "--validation", set);
+        LEAT(0, "removed two", "model", "remove", "two");
+        write_floats("a", FEATURES, 0);
+        spoil("a", 3 * FEATURES + 7, NAN, false);
+        LEAT(3, "element 7 of input 'a' of item 3 is not finite, and int8 takes its ranges from the set", "model", "add", "two", file,
+             "--precision", "int8", "--validation", set);
+        spoil("a", 3 * FEATURES + 7, -INFINITY, false);
+        LEAT(3, "element 7 of input 'a' of item 3 is not finite", "model", "add", "two", file, "--variants", "--validation", set);
+        LEAT(3, "there is no model 'two'", "model", "show", "two");
+        free(file);
+        file = write_classifier(0, APART);
+        spoil("b", 0, 0, true);
+        LEAT(0, "added two", "model", "add", "two", file, "--precision", "int8", "--validation", set, "--max-loss", "0.5");
+        LEAT(0, "removed two", "model", "remove", "two");
+        write_floats("b", FEATURES, 0);
+        spoil("a", 0, 0, true); /* which a product reads: that the other varies is no help */
+        LEAT(3, "input 'a' is one number throughout", "model", "add", "two", file, "--precision", "int8", "--validation", set);
     }
     free(file);
 }
@@ -375,6 +428,7 @@ main(void)
     leatd_start(&leatd, "");
     test_recommender();
     test_classifier();
+    test_useless_sets();
     test_one_item();
     test_quantised();
     test_bert();
