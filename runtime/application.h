@@ -158,6 +158,7 @@ struct leat_application {
     struct leat_waiting waiting[LEAT_RANKS];
     uint32_t queued[LEAT_RANKS]; /* queries in the central queue that are on the way there */
     uint64_t next_expiry_ns; /* no waiting query expires before it or, where late ones are served, becomes late */
+    uint64_t late_expiry_ns; /* none of those that wait as late does */
     uint32_t running; /* queries handed to workers and not reported done */
     uint32_t running_batches;
     struct leat_probing probing[LEAT_WORKER_CLASSES_MAX];

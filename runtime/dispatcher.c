@@ -423,10 +423,14 @@ accept_request(struct leat_dispatcher *dispatcher, struct leat_daemon_session *s
 
 /* ---- From the central queue into the applications' waiting lists ------------------------------ */
 
+/* That it comes to: an online client's query, if it is late, is found to be so only then. */
 static enum leat_rank
-rank_of(const struct leat_query_entry *entry)
+rank_of(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
 {
-    return entry->offline ? LEAT_RANK_OFFLINE : LEAT_RANK_ONLINE;
+    const struct stage_query *stage = stage_of(dispatcher, entry);
+    return LEAT_UNLIKELY(stage != NULL) ? leat_dispatcher_stage_rank(stage)
+           : entry->offline             ? LEAT_RANK_OFFLINE
+                                        : LEAT_RANK_ONLINE;
 }
 
 /* Its number, by which it is one worker's where the router deals; those that are too dear for it are passed over. */
@@ -498,22 +502,49 @@ late_at(const struct leat_dispatcher *dispatcher, const struct leat_application 
     return query->deadline_ns > time_ns ? query->deadline_ns - time_ns + 1 : 0;
 }
 
-/* It is late, and served when nobody waits who is not. Where there is no room for it, it ends. */
+/* When nobody is to begin it any more. Of a stage's query its run says that, even where the application serves late. */
+static uint64_t
+give_up_at(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
+           const struct leat_query_entry *entry)
+{
+    if (app->drop_late) {
+        return entry->deadline_ns;
+    }
+    return LEAT_UNLIKELY(entry->session == LEAT_PIPELINE_SESSION) ? leat_dispatcher_stage_end(dispatcher, entry->slot)
+                                                                  : LEAT_NO_DEADLINE;
+}
+
+static void
+note_late_expiry(struct leat_application *app, uint64_t end_ns)
+{
+    app->late_expiry_ns = end_ns < app->late_expiry_ns ? end_ns : app->late_expiry_ns;
+    app->next_expiry_ns = end_ns < app->next_expiry_ns ? end_ns : app->next_expiry_ns;
+}
+
+/*
+ * It is late, and served when nobody waits who is not. Where there is no room for it, beside what is on the way there, it ends:
+ * a run's, which was pushed as late where there was room, finds it.
+ */
 static void
 put_last(struct leat_dispatcher *dispatcher, struct leat_application *app, const struct leat_query_entry *entry,
          const struct leat_sched_query *query)
 {
     struct leat_waiting *late = &app->waiting[LEAT_RANK_LATE];
+    const struct stage_query *stage = stage_of(dispatcher, entry);
     struct leat_sched_query last = *query;
 
-    if (leat_waiting_count(late) >= app->waiting_max) {
+    if (leat_waiting_count(late) + app->queued[LEAT_RANK_LATE] >= app->waiting_max) {
         bump(&app->counters.expired, 1);
         leat_dispatcher_finish(dispatcher, entry, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE);
         return;
     }
+    if (stage != NULL) {
+        leat_dispatcher_stage_is_late(dispatcher, stage);
+    }
     last.deadline_ns = LEAT_NO_DEADLINE;
     leat_dispatcher_deal(dispatcher, app, LEAT_RANK_LATE, &last);
     enter(dispatcher, app, late, entry, &last);
+    note_late_expiry(app, give_up_at(dispatcher, app, entry));
 }
 
 /* It is load, once: also where it is asked again without its aim. */
@@ -544,15 +575,36 @@ refuse_late(struct leat_dispatcher *dispatcher, struct leat_application *app, co
     }
 }
 
+/*
+ * Is there no time for a run's query, whose application serves late? It is load all the same. Runs that are all let in begin when they are
+ * late for the stages behind.
+ */
+static bool
+is_lost(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t variant, const struct leat_sched_query *query,
+        const struct leat_query_entry *entry)
+{
+    const struct stage_query *stage = stage_of(dispatcher, entry);
+
+    if (LEAT_LIKELY(stage == NULL) ||
+        leat_dispatcher_can_be_in_time(dispatcher, app, LEAT_RANK_ONLINE, variant, query, stage)) {
+        return false;
+    }
+    arrive(dispatcher, app, entry);
+    app->late_queries++;
+    leat_dispatcher_tell_jump(dispatcher, app);
+    return true;
+}
+
 static void
 enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
 {
     struct leat_application *app = dispatcher->applications[entry->application];
     const struct leat_daemon_session *session = session_at(dispatcher, entry->session);
+    const enum leat_rank rank = rank_of(dispatcher, entry);
 
     if (LEAT_LIKELY(app != NULL)) {
-        LEAT_ASSERT(app->queued[rank_of(entry)] > 0);
-        app->queued[rank_of(entry)]--;
+        LEAT_ASSERT(app->queued[rank] > 0);
+        app->queued[rank]--;
     }
     if (LEAT_UNLIKELY(app == NULL || app->removing)) {
         leat_dispatcher_finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_TARGET);
@@ -567,7 +619,6 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
         leat_dispatcher_finish(dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
         return;
     }
-    const enum leat_rank rank = rank_of(entry);
     const bool online = rank == LEAT_RANK_ONLINE;
     struct leat_waiting *waiting = &app->waiting[rank];
     if (LEAT_UNLIKELY(online && leat_waiting_count(waiting) >= app->waiting_max)) {
@@ -585,14 +636,18 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     query.barred_classes = leat_dispatcher_barred_classes(app, rank, &query);
     if (online && !app->drop_late && entry->deadline_ns != LEAT_NO_DEADLINE) {
         const uint64_t late_ns = late_at(dispatcher, app, variant, &query);
-        if (late_ns <= dispatcher->now_ns) {
+        if (late_ns <= dispatcher->now_ns || is_lost(dispatcher, app, variant, &query, entry)) {
             put_last(dispatcher, app, entry, &query);
             return;
         }
         app->next_expiry_ns = late_ns < app->next_expiry_ns ? late_ns : app->next_expiry_ns;
     }
-    if (online) { /* what finds no room is load, too; what no variant suits, or only time that is left, is none */
+    if (rank != LEAT_RANK_OFFLINE) { /* what finds no room is load, too; what no variant suits, or only time that is left, is none */
         arrive(dispatcher, app, entry);
+    }
+    if (LEAT_UNLIKELY(rank == LEAT_RANK_LATE)) {
+        put_last(dispatcher, app, entry, &query);
+        return;
     }
     if (LEAT_UNLIKELY(leat_waiting_count(waiting) >= app->waiting_max)) {
         if (online) {
@@ -661,6 +716,14 @@ goes_on_in_time(struct sweep *sweep, const struct leat_query_entry *entry, const
     return true;
 }
 
+/* Is it a run's that waits among the late, and that nobody had time for there either? */
+static bool
+is_given_up(const struct sweep *sweep, const struct leat_query_entry *entry)
+{
+    return sweep->rank == LEAT_RANK_LATE && entry->session == LEAT_PIPELINE_SESSION &&
+           leat_dispatcher_stage_end(sweep->dispatcher, entry->slot) <= sweep->dispatcher->now_ns;
+}
+
 /* Ends a waiting query that was cancelled, is too late, or whose session closes; true when it stays where it is. */
 static bool
 goes_on_waiting(void *context, const struct leat_query_entry *entry, const struct leat_sched_query *query)
@@ -677,17 +740,19 @@ goes_on_waiting(void *context, const struct leat_query_entry *entry, const struc
         leat_dispatcher_finish(sweep->dispatcher, entry, LEAT_OUTCOME_CANCELLED, LEAT_REASON_NONE);
         return false;
     }
-    if (!app->drop_late) {
-        return goes_on_in_time(sweep, entry, query);
-    }
-    if (entry->deadline_ns <= sweep->dispatcher->now_ns) {
+    const uint64_t end_ns = give_up_at(sweep->dispatcher, app, entry);
+    if (end_ns <= sweep->dispatcher->now_ns) {
         app->late_queries += sweep->rank == LEAT_RANK_ONLINE;
+        if (LEAT_UNLIKELY(is_given_up(sweep, entry))) {
+            leat_dispatcher_turn_away(sweep->dispatcher, app, query->items);
+        }
         bump(&app->counters.expired, 1);
         leat_dispatcher_finish(sweep->dispatcher, entry, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE);
         return false;
     }
-    sweep->next_expiry_ns = entry->deadline_ns < sweep->next_expiry_ns ? entry->deadline_ns : sweep->next_expiry_ns;
-    return true;
+    uint64_t *expiry_ns = sweep->rank == LEAT_RANK_LATE ? &app->late_expiry_ns : &sweep->next_expiry_ns;
+    *expiry_ns = end_ns < *expiry_ns ? end_ns : *expiry_ns;
+    return app->drop_late || goes_on_in_time(sweep, entry, query);
 }
 
 /*
@@ -701,14 +766,17 @@ sweep_lists(struct leat_dispatcher *dispatcher)
         struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
         struct sweep sweep = {.dispatcher = dispatcher, .app = app, .next_expiry_ns = LEAT_NO_DEADLINE};
         if (app->sweep_due || app->next_expiry_ns <= dispatcher->now_ns) {
-            /* The last rank first: what becomes late is not to be looked at twice. Time moves nothing beyond the first then. */
-            for (uint32_t rank = app->sweep_due || app->drop_late ? LEAT_RANKS : 1; rank-- > 0;) {
+            const bool all = app->sweep_due || app->drop_late || app->late_expiry_ns <= dispatcher->now_ns;
+            app->late_expiry_ns = all ? LEAT_NO_DEADLINE : app->late_expiry_ns;
+            /* The last rank first: what becomes late is not to be looked at twice. Time moves nothing beyond the first else. */
+            for (uint32_t rank = all ? LEAT_RANKS : 1; rank-- > 0;) {
                 sweep.rank = rank;
                 bump(&dispatcher->statistics.swept, leat_waiting_count(&app->waiting[rank]));
                 leat_waiting_filter(&app->waiting[rank], goes_on_waiting, &sweep);
                 app->waiting[rank].look_at_ns = 0;
             }
-            app->next_expiry_ns = sweep.next_expiry_ns;
+            app->next_expiry_ns =
+                app->late_expiry_ns < sweep.next_expiry_ns ? app->late_expiry_ns : sweep.next_expiry_ns;
             app->sweep_due = false;
         }
     }
@@ -898,18 +966,6 @@ struct offer {
     uint32_t count;
     const uint16_t *at; /* [count] */
 };
-
-/* When the worker is not to begin it any more. Of a stage's query its run says that, even where the application serves late. */
-static uint64_t
-give_up_at(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
-           const struct leat_query_entry *entry)
-{
-    if (app->drop_late) {
-        return entry->deadline_ns;
-    }
-    return LEAT_UNLIKELY(entry->session == LEAT_PIPELINE_SESSION) ? leat_dispatcher_stage_end(dispatcher, entry->slot)
-                                                                  : LEAT_NO_DEADLINE;
-}
 
 /* May the selected queries be a batch that gives way? */
 static bool
@@ -2029,6 +2085,7 @@ check_waiting(const struct leat_dispatcher *dispatcher, const struct leat_applic
         LEAT_ASSERT(rank != LEAT_RANK_LATE || waiting->queries[i].deadline_ns == LEAT_NO_DEADLINE);
         LEAT_ASSERT(app->sweep_due || !session_at(dispatcher, entry->session)->dispatcher.closing);
         LEAT_ASSERT(!app->drop_late || app->next_expiry_ns <= entry->deadline_ns);
+        LEAT_ASSERT(rank != LEAT_RANK_LATE || app->next_expiry_ns <= app->late_expiry_ns);
         items += waiting->queries[i].items;
         positions += (uint64_t)waiting->queries[i].items * waiting->queries[i].length;
         barred += waiting->queries[i].barred_classes != 0;

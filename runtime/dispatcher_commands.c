@@ -169,7 +169,7 @@ take_over(struct leat_dispatcher *dispatcher, struct leat_application *app)
     leat_dispatcher_keep_reserve(successor);
     successor->busy = app->busy;
     successor->sweep_due = app->busy;
-    successor->next_expiry_ns = app->busy ? 0 : LEAT_NO_DEADLINE; /* the next sweep finds it */
+    successor->next_expiry_ns = successor->late_expiry_ns = app->busy ? 0 : LEAT_NO_DEADLINE; /* the next sweep finds it */
     for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
         pass_waiting_on(dispatcher, app, successor, rank);
     }
@@ -372,7 +372,7 @@ leat_dispatcher_obey(struct leat_dispatcher *dispatcher, const struct leat_comma
     case LEAT_COMMAND_ADD_APPLICATION: {
         struct leat_application *app = command->application;
         LEAT_ASSERT(app->id < LEAT_APPLICATIONS_MAX && dispatcher->applications[app->id] == NULL);
-        app->next_expiry_ns = LEAT_NO_DEADLINE;
+        app->next_expiry_ns = app->late_expiry_ns = LEAT_NO_DEADLINE;
         leat_load_init(&app->load, LEAT_LOAD_WINDOW_NS, dispatcher->now_ns);
         find_serving(dispatcher, app, false);
         dispatcher->applications[app->id] = app;

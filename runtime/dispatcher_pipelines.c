@@ -358,6 +358,15 @@ set_coming(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, ui
     run->stages[s].coming = items;
 }
 
+/* It asks for nothing that goes before others. */
+static void
+expect_nothing(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
+{
+    for (uint32_t s = 0; s < run->pipeline->stage_count; s++) {
+        set_coming(dispatcher, run, s, 0);
+    }
+}
+
 /* No further query is made of it, and those that wait are to leave their lists. */
 static void
 stop_run(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, enum leat_outcome outcome,
@@ -372,9 +381,7 @@ stop_run(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, enum
     run->outcome = (uint8_t)outcome;
     run->reason = (uint8_t)reason;
     run->failed_stage = (uint16_t)stage;
-    for (uint32_t s = 0; s < run->pipeline->stage_count; s++) {
-        set_coming(dispatcher, run, s, 0);
-    }
+    expect_nothing(dispatcher, run);
     if (is_open(run)) {
         run->open = run->again = 0;
         list_remove(open_runs(dispatcher, run), RUN_OPEN, run);
@@ -726,14 +733,14 @@ next_items(const struct leat_pipeline_run *run, const struct leat_pipeline_stage
 
 /*
  * Is there room for its query in the application's list, behind what is on the way there? The first query of a run does not
- * ask: it is a client's who comes, and refused where the list is full. What has begun waits for its room, behind clients
- * who ask the application itself, until it cannot be in time.
+ * ask, unless it is late already: it is a client's who comes, and refused where the list is full. What has begun waits for
+ * its room, behind clients who ask the application itself, until its run cannot end by its last moment.
  */
 static bool
-has_room(const struct leat_application *app, const struct leat_pipeline_run *run)
+has_room(const struct leat_application *app, const struct stage_query *query)
 {
-    const enum leat_rank rank = run->offline ? LEAT_RANK_OFFLINE : LEAT_RANK_ONLINE;
-    const bool first = run->ended == 0 && run->outstanding == 0;
+    const enum leat_rank rank = leat_dispatcher_stage_rank(query);
+    const bool first = query->run->ended == 0 && query->run->outstanding == 0 && rank != LEAT_RANK_LATE;
     return first || leat_waiting_count(&app->waiting[rank]) + app->queued[rank] < app->waiting_max;
 }
 
@@ -765,6 +772,20 @@ leat_dispatcher_stage_end(const struct leat_dispatcher *dispatcher, uint16_t slo
     return before(query->run->end_ns, query->run->stages[query->stage].behind_ns);
 }
 
+enum leat_rank
+leat_dispatcher_stage_rank(const struct stage_query *query)
+{
+    const struct leat_pipeline_run *run = query->run;
+    const bool late = !query->aims && run->aim_ns != run->end_ns;
+    return run->offline ? LEAT_RANK_OFFLINE : late ? LEAT_RANK_LATE : LEAT_RANK_ONLINE;
+}
+
+void
+leat_dispatcher_stage_is_late(struct leat_dispatcher *dispatcher, const struct stage_query *query)
+{
+    expect_nothing(dispatcher, query->run);
+}
+
 uint32_t
 leat_dispatcher_stage_depth(const struct stage_query *query)
 {
@@ -774,7 +795,7 @@ leat_dispatcher_stage_depth(const struct stage_query *query)
 uint64_t
 leat_dispatcher_run_end(const struct stage_query *query)
 {
-    return query->aims ? query->run->aim_ns : query->run->end_ns;
+    return query->run->aim_ns;
 }
 
 bool
@@ -846,7 +867,7 @@ push_query(struct leat_dispatcher *dispatcher, const struct stage_query *query, 
     if (LEAT_UNLIKELY(leat_central_queue_push(&dispatcher->queue, &entry, 1) == LEAT_AGAIN)) {
         return false;
     }
-    app->queued[run->offline ? LEAT_RANK_OFFLINE : LEAT_RANK_ONLINE]++;
+    app->queued[leat_dispatcher_stage_rank(query)]++;
     session->dispatcher.in_flight++;
     session->dispatcher.slots[slot] =
         (struct leat_waiting_slot){.ticket_low = run->session, .application = stage->application, .state = LEAT_SLOT_WAITS};
@@ -886,7 +907,10 @@ make_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, ui
         .stage = (uint8_t)s,
         .aims = run->aim_ns != run->end_ns && dispatcher->now_ns <= before(run->aim_ns, progress->from_ns),
     };
-    if (LEAT_UNLIKELY(!has_slot(pipelines, run->offline) || !has_room(application_of(dispatcher, stage), run) ||
+    if (LEAT_UNLIKELY(leat_dispatcher_stage_rank(&query) == LEAT_RANK_LATE)) {
+        expect_nothing(dispatcher, run);
+    }
+    if (LEAT_UNLIKELY(!has_slot(pipelines, run->offline) || !has_room(application_of(dispatcher, stage), &query) ||
                       !push_query(dispatcher, &query, pipelines->free_query))) {
         tell_held(dispatcher, run, s);
         return MADE_LATER;
@@ -913,7 +937,7 @@ make_again(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
         if (LEAT_UNLIKELY(stop_if_late(dispatcher, run, s))) {
             return MADE_NONE;
         }
-        if (!has_room(application_of(dispatcher, &run->pipeline->stages[s]), run) ||
+        if (!has_room(application_of(dispatcher, &run->pipeline->stages[s]), &queries[q]) ||
             !push_query(dispatcher, &queries[q], q)) {
             tell_held(dispatcher, run, s);
             return MADE_LATER;
@@ -1007,7 +1031,7 @@ take_ok(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, const
     }
 }
 
-/* It was dropped for the objective, and its run is not to be: it comes again, without that aim. */
+/* It was dropped for the objective, and its run is not to be: it comes again, late. */
 static bool
 ask_again(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, struct stage_query *query,
           const struct stage_answer *answer)
@@ -1023,6 +1047,7 @@ ask_again(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, str
     }
     query->aims = false;
     query->again = true;
+    expect_nothing(dispatcher, run);
     run->again++;
     return true;
 }
@@ -1175,7 +1200,7 @@ waits_for_workers(const struct leat_dispatcher *dispatcher, const struct leat_pi
     for (uint32_t s = 0; s < pipeline->stage_count && !waits; s++) {
         const struct leat_application *app = application_of(dispatcher, &pipeline->stages[s]);
         const struct leat_serving *serving = &app->serving[LEAT_RANK_ONLINE];
-        waits = leat_waiting_count(&app->waiting[LEAT_RANK_ONLINE]) > 0;
+        waits = leat_waiting_count(&app->waiting[LEAT_RANK_ONLINE]) + leat_waiting_count(&app->waiting[LEAT_RANK_LATE]) > 0;
         for (uint32_t i = 0; i < serving->count && !waits; i++) {
             waits = dispatcher->sched_workers[serving->at[i]].outstanding > 1;
         }

@@ -33,7 +33,7 @@
 
 /*
  * What becomes of a run that cannot end by its deadline, looked at before each stage and when a worker begins a query of
- * it. Its queries are due for the objective as long as that can be met, whatever becomes of it then.
+ * it. Its queries are due for the objective as long as that can be met; what goes on then waits until nobody does who can be in time.
  */
 enum leat_pipeline_late {
     LEAT_PIPELINE_DROP,        /* it expires */

@@ -12,8 +12,6 @@
 
 enum {
     CLIENTS = PIPELINE_STEPS_CLIENTS,
-    SLOTS = PIPELINE_STEPS_SLOTS,
-    QUERIES = PIPELINE_STEPS_QUERIES,
     ITEMS = PIPELINE_STEPS_ITEMS,
     EACH_MAX = PIPELINE_STEPS_EACH_MAX,
     NONE = PIPELINE_STEPS_NONE,
@@ -39,7 +37,7 @@ static struct {
 } clients[CLIENTS];
 static uint64_t batch_ns;       /* when the last batch began */
 static uint32_t running;        /* the worker that runs it */
-static uint32_t found[QUERIES]; /* as pipeline_steps.found was */
+static uint32_t found[PIPELINE_STEPS_QUERIES_MAX]; /* as pipeline_steps.found was */
 
 /* ---- What is right ---------------------------------------------------------------------------- */
 
@@ -206,7 +204,7 @@ run_segment(uint32_t s, const struct leat_segment *segment)
 
     for (uint32_t i = 0; i < segment->items; i++) {
         const uint32_t read = read_segment(s, segment, i, &number);
-        NEED(number < QUERIES && (last == UINT32_MAX || number == last));
+        NEED(number < CLIENTS * options.slots && (last == UINT32_MAX || number == last));
         last = number;
         for (uint32_t e = 0; e < elements(s); e++) {
             put(output, i * elements(s) + e, number, made_of(s, read, e));
@@ -223,7 +221,7 @@ query_of(uint32_t s, const struct leat_segment *segment)
 {
     uint32_t number = UINT32_MAX;
     (void)read_segment(s, segment, 0, &number);
-    NEED(number < QUERIES);
+    NEED(number < CLIENTS * options.slots);
     return &pipeline_steps.queries[number];
 }
 
@@ -346,7 +344,7 @@ describe(struct leat_pipeline *pipeline)
                                        .latency_ns = options.latency_ns,
                                        .late = options.late,
                                        .stage_count = options.stage_count,
-                                       .workspace_bytes = STAGES * TENSOR,
+                                       .workspace_bytes = options.stage_count * TENSOR,
                                        .runs_max = options.runs_max,
                                        .workspaces_unit = FIRST_WORKSPACE};
     struct leat_target *target = &pipeline->target;
@@ -401,7 +399,7 @@ static void
 open_client(uint16_t c)
 {
     const struct leat_session_options session_options = {
-        .slots = SLOTS, .lane_count = 1 + options.worker_count, .arena_bytes = SLOTS * ASKED};
+        .slots = options.slots, .lane_count = 1 + options.worker_count, .arena_bytes = options.slots * ASKED};
     char note[160];
 
     memset(&clients[c], 0, sizeof(clients[c]));
@@ -420,7 +418,7 @@ pipeline_steps_start(const struct pipeline_steps_options *given)
         .slots = given->stage_slots,
         .lane_count = 1 + given->worker_count,
         .arena_bytes =
-            leat_round_up(FIRST_WORKSPACE * LEAT_TENSOR_ALIGN + (uint64_t)given->runs_max * STAGES * TENSOR, 4096)};
+            leat_round_up(FIRST_WORKSPACE * LEAT_TENSOR_ALIGN + (uint64_t)given->runs_max * given->stage_count * TENSOR, 4096)};
     const struct leat_dispatcher_options dispatcher_options = {.tables = &pipeline_steps.tables,
                                                                .workers = pipeline_steps.workers,
                                                                .worker_classes = classes,
@@ -432,6 +430,8 @@ pipeline_steps_start(const struct pipeline_steps_options *given)
     char note[160];
 
     options = *given;
+    options.slots = given->slots > 0 ? given->slots : PIPELINE_STEPS_SLOTS;
+    NEED(options.slots <= PIPELINE_STEPS_SLOTS_MAX);
     ending = false;
     memset(&pipeline_steps, 0, sizeof(pipeline_steps));
     memset(clients, 0, sizeof(clients));
@@ -496,7 +496,7 @@ pipeline_steps_stop(void)
 static unsigned char *
 tensor_of(uint32_t number, uint32_t t)
 {
-    return clients[number / SLOTS].daemon->arena + (size_t)(number % SLOTS) * ASKED + (size_t)t * TENSOR;
+    return clients[number / options.slots].daemon->arena + (size_t)(number % options.slots) * ASKED + (size_t)t * TENSOR;
 }
 
 static void
@@ -504,7 +504,7 @@ publish(uint32_t c, const struct leat_wire_request *request)
 {
     const size_t body = offsetof(struct leat_wire_request, submit_ns);
     struct leat_wire_request *cell =
-        &clients[c].daemon->submit_cells[clients[c].sent & (SLOTS * LEAT_SUBMIT_CELLS_PER_SLOT - 1)];
+        &clients[c].daemon->submit_cells[clients[c].sent & (options.slots * LEAT_SUBMIT_CELLS_PER_SLOT - 1)];
     memcpy((char *)cell + body, (const char *)request + body, sizeof(*cell) - body);
     atomic_store_explicit(&cell->sequence, ++clients[c].sent, memory_order_release);
 }
@@ -520,13 +520,13 @@ pipeline_steps_submit(uint32_t number, const struct pipeline_steps_ask *ask)
                                         .latency_us = ask->latency_us,
                                         .accuracy_floor_ppm = ask->accuracy_floor_ppm,
                                         .items = ask->items > 0 ? ask->items & LEAT_WIRE_ITEMS_MASK : 1,
-                                        .slot = (uint16_t)(number % SLOTS),
+                                        .slot = (uint16_t)(number % options.slots),
                                         .target = (uint16_t)pipeline_steps.pipeline.target.id,
                                         .flags = ask->offline ? LEAT_WIRE_OFFLINE : 0,
                                         .cost_cap = leat_wire_cost_code(ask->cost_cap_nano),
                                         .ticket_low = number};
 
-    NEED(number < QUERIES && !query->under_way && pipeline_steps_is_open(number / SLOTS));
+    NEED(number < CLIENTS * options.slots && !query->under_way && pipeline_steps_is_open(number / options.slots));
     *query = (struct pipeline_steps_query){.under_way = true, .fails_at = query->fails_at, .ask = *ask};
     query->ask.items = request.items;
     query->end_ns = latency_ns > 0 && options.late != LEAT_PIPELINE_SERVE ? pipeline_steps.now_ns + lives * latency_ns
@@ -537,22 +537,22 @@ pipeline_steps_submit(uint32_t number, const struct pipeline_steps_ask *ask)
         query->start_ns[s] = UINT64_MAX;
     }
     for (uint32_t t = 0; t < LEAT_WIRE_UNITS; t++) {
-        request.units[t] = (uint32_t)((number % SLOTS) * ASKED + t * TENSOR) / LEAT_TENSOR_ALIGN;
+        request.units[t] = (uint32_t)((number % options.slots) * ASKED + t * TENSOR) / LEAT_TENSOR_ALIGN;
         memset(tensor_of(number, t), 0xa5, TENSOR);
     }
     for (uint32_t i = 0; i < query->ask.items; i++) {
         put(tensor_of(number, 0), i, number, value_of(number, INPUT, i, 0));
     }
-    publish(number / SLOTS, &request);
+    publish(number / options.slots, &request);
 }
 
 void
 pipeline_steps_cancel(uint32_t number)
 {
     pipeline_steps.queries[number].cancelled = true;
-    publish(number / SLOTS,
+    publish(number / options.slots,
             &(struct leat_wire_request){
-                .slot = (uint16_t)(number % SLOTS), .ticket_low = number, .flags = LEAT_WIRE_CANCEL, .target = UINT16_MAX});
+                .slot = (uint16_t)(number % options.slots), .ticket_low = number, .flags = LEAT_WIRE_CANCEL, .target = UINT16_MAX});
 }
 
 void
@@ -566,8 +566,8 @@ pipeline_steps_close(uint32_t client)
     leat_dispatcher_command(pipeline_steps.dispatcher,
                             &(struct leat_command){.kind = LEAT_COMMAND_CLOSE_SESSION, .session = clients[client].daemon});
     pipeline_steps_round(1);
-    for (uint32_t slot = 0; slot < SLOTS && clients[client].closing; slot++) {
-        pipeline_steps.queries[client * SLOTS + slot].closed = true; /* no stage of it begins any more */
+    for (uint32_t slot = 0; slot < options.slots && clients[client].closing; slot++) {
+        pipeline_steps.queries[client * options.slots + slot].closed = true; /* no stage of it begins any more */
     }
 }
 
@@ -645,17 +645,17 @@ static void
 collect(uint32_t c)
 {
     for (;;) {
-        const struct leat_wire_response *cell = &clients[c].daemon->lanes[clients[c].taken & (SLOTS - 1)];
+        const struct leat_wire_response *cell = &clients[c].daemon->lanes[clients[c].taken & (options.slots - 1)];
         if (atomic_load_explicit(&cell->sequence, memory_order_acquire) != clients[c].taken + 1) {
             break;
         }
         clients[c].taken++;
-        const uint32_t number = c * SLOTS + cell->slot;
+        const uint32_t number = c * options.slots + cell->slot;
         memcpy(&pipeline_steps.queries[number].answer, cell, sizeof(*cell));
         check_answer(number);
     }
     for (uint32_t lane = 1; lane <= options.worker_count; lane++) { /* workers answer the dispatcher */
-        NEED(atomic_load_explicit(&clients[c].daemon->lanes[lane * SLOTS].sequence, memory_order_acquire) == 0);
+        NEED(atomic_load_explicit(&clients[c].daemon->lanes[lane * options.slots].sequence, memory_order_acquire) == 0);
     }
 }
 
@@ -688,8 +688,8 @@ take_events(void)
         const uint16_t c = event.session->index;
         NEED(event.session->dispatcher.in_flight == 0);
         leat_daemon_session_destroy(event.session); /* what would still touch it, a sanitizer sees */
-        for (uint32_t slot = 0; slot < SLOTS; slot++) {
-            pipeline_steps.queries[c * SLOTS + slot].under_way = false;
+        for (uint32_t slot = 0; slot < options.slots; slot++) {
+            pipeline_steps.queries[c * options.slots + slot].under_way = false;
         }
         clients[c].daemon = NULL;
         if (!ending) {
@@ -741,7 +741,7 @@ pipeline_steps_settle(void)
             any = pipeline_steps_run(w) || any;
         }
     }
-    for (uint32_t n = 0; n < QUERIES; n++) {
+    for (uint32_t n = 0; n < CLIENTS * options.slots; n++) {
         NEED(!pipeline_steps.queries[n].under_way);
     }
 }

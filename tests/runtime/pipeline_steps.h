@@ -6,7 +6,7 @@
  * Each stage has an application of its own, whose model mixes all that it reads into what it writes, so that an answer is
  * right only if every stage ran once, on the right tensors, after its sources: all that is compared with an evaluation of the
  * DAG by recursion, and asserted while the models run. Queries are numbered by whoever submits them, over all clients: query n
- * is slot n % SLOTS of client n / SLOTS, and may be submitted again once it was answered.
+ * is slot n % slots of client n / slots, and may be submitted again once it was answered.
  */
 #ifndef LEAT_TESTS_PIPELINE_STEPS_H
 #define LEAT_TESTS_PIPELINE_STEPS_H
@@ -15,8 +15,10 @@
 
 enum {
     PIPELINE_STEPS_CLIENTS = 4,
-    PIPELINE_STEPS_SLOTS = 16, /* of a client */
+    PIPELINE_STEPS_SLOTS = 16, /* of a client, unless more are asked for */
     PIPELINE_STEPS_QUERIES = PIPELINE_STEPS_CLIENTS * PIPELINE_STEPS_SLOTS,
+    PIPELINE_STEPS_SLOTS_MAX = 64,
+    PIPELINE_STEPS_QUERIES_MAX = PIPELINE_STEPS_CLIENTS * PIPELINE_STEPS_SLOTS_MAX,
     PIPELINE_STEPS_ITEMS = 4,    /* of a query */
     PIPELINE_STEPS_EACH_MAX = 8, /* of a repeating stage, for each of the query's */
     PIPELINE_STEPS_NONE = 64,    /* no stage */
@@ -39,6 +41,7 @@ struct pipeline_steps_options {
     struct pipeline_steps_stage stages[LEAT_PIPELINE_STAGES_MAX];
     enum leat_pipeline_late late;
     uint64_t latency_ns;
+    uint32_t slots; /* of a client; 0: PIPELINE_STEPS_SLOTS */
     uint32_t runs_max, each_items; /* each_items: even */
     uint32_t worker_count, worker_depth;
     uint32_t stage_slots;    /* of the session of stages' queries */
@@ -76,7 +79,7 @@ extern struct pipeline_steps {
         uint32_t ran[LEAT_PIPELINE_STAGES_MAX], due[LEAT_PIPELINE_STAGES_MAX]; /* items */
         uint64_t start_ns[LEAT_PIPELINE_STAGES_MAX], stop_ns[LEAT_PIPELINE_STAGES_MAX];
         struct leat_wire_response answer; /* the last */
-    } queries[PIPELINE_STEPS_QUERIES];
+    } queries[PIPELINE_STEPS_QUERIES_MAX];
     uint32_t largest_batch; /* queries in it, ever */
     uint32_t batches;
     int64_t longer_ns;  /* than its items say the next batch takes; taken back then */

@@ -2,7 +2,8 @@
 /*
  * Goal     Runs of pipelines: chains, fans, diamonds and repeating stages give right answers; objectives, accuracy floors, caps
  *          on costs and offline work hold for all stages together; a cancel or the client's end stops a run at any moment;
- *          tables that are full delay or refuse, and lose nothing; a run that waits holds up no other; offline runs leave
+ *          tables that are full delay or refuse, and lose nothing; a run that waits holds up no other; one that is late and
+ *          goes on makes nobody late who is not, and is answered by its last moment; offline runs leave
  *          half of all to others, and what is refused for want of a run is load, and late where workers are what is short.
  * Method   tests/runtime/pipeline_steps.h: step by step, every answer compared with an evaluation of the DAG.
  */
@@ -304,7 +305,7 @@ test_expires_waiting(void)
 
 /*
  * A run waits behind another's batch for so long that it can, or cannot, end by its last moment. Where its application
- * serves late queries late, it waits among these, and is given up when its turn comes.
+ * serves late queries late, it waits among these, and is given up all the same.
  */
 static void
 test_gives_up_waiting(void)
@@ -334,7 +335,7 @@ test_gives_up_waiting(void)
     }
 }
 
-/* Where late runs go on, queries aim at the objective first, and come again without that aim. */
+/* Where late runs go on, queries aim at the objective first, and come again as late. */
 static void
 test_aims(void)
 {
@@ -355,10 +356,10 @@ test_aims(void)
         EXPECT(waiting[LEAT_RANK_ONLINE].entries[waiting[LEAT_RANK_ONLINE].head].deadline_ns == submit_ns + 19 * MS);
         pipeline_steps_round(20 * MS);
         pipeline_steps_round(1);
-        EXPECT(leat_waiting_total(waiting) == 1);
+        EXPECT(leat_waiting_total(waiting) == 1 && leat_waiting_count(&waiting[LEAT_RANK_LATE]) == 1);
         if (options.drop_late) {
             const uint64_t due_ns = choice < 2 ? submit_ns + 67 * MS : LEAT_NO_DEADLINE;
-            EXPECT(waiting[LEAT_RANK_ONLINE].entries[waiting[LEAT_RANK_ONLINE].head].deadline_ns == due_ns);
+            EXPECT(waiting[LEAT_RANK_LATE].entries[waiting[LEAT_RANK_LATE].head].deadline_ns == due_ns);
         }
         pipeline_steps_settle();
         EXPECT(is_ok(0) && is_ok(1) && atomic_load(&pipeline_steps.pipeline.counters.late) == 2);
@@ -377,7 +378,184 @@ test_aims(void)
     }
 }
 
-/* What comes again without its aim is load once, and turned away only if it is refused then. */
+/* A run that is late at its second stage, too, waits until nobody does who can be in time, and is answered all the same. */
+static void
+test_late_go_last(void)
+{
+    struct pipeline_steps_options options = chain(3);
+    const struct pipeline_steps_query *queries = pipeline_steps.queries;
+
+    options.latency_ns = 24 * MS;
+    for (uint32_t choice = 0; choice < 4; choice++) {
+        options.drop_late = choice % 2 > 0;
+        options.late = choice < 2 ? LEAT_PIPELINE_DROP_THRICE : LEAT_PIPELINE_SERVE;
+        pipeline_steps_start(&options);
+        submit(0, 1);
+        pipeline_steps_round(1);
+        EXPECT(pipeline_steps_run(0));
+        pipeline_steps_round(24 * MS); /* the worker, or the dispatcher, stood still */
+        EXPECT(pipeline_steps_run(0)); /* nobody else waited */
+        ask(1, &(struct pipeline_steps_ask){.latency_us = 1000000});
+        pipeline_steps_round(1);
+        EXPECT(leat_waiting_count(&pipeline_steps.apps[2].waiting[LEAT_RANK_LATE]) == 1);
+        submit(2, 1);
+        pipeline_steps_settle();
+        for (uint32_t n = 0; n < 3; n++) {
+            EXPECT(is_ok(n) && (n == 0 || queries[n].stop_ns[2] <= queries[0].start_ns[2]));
+        }
+        EXPECT(atomic_load(&pipeline_steps.pipeline.counters.late) == 1);
+        pipeline_steps_stop();
+    }
+}
+
+/* Late runs beyond those that their application's list holds wait for room there. */
+static void
+test_late_without_room(void)
+{
+    struct pipeline_steps_options options = chain(2);
+
+    options.latency_ns = 20 * MS;
+    options.late = LEAT_PIPELINE_SERVE;
+    options.waiting_max = 2;
+    for (uint32_t drop_late = 0; drop_late < 2; drop_late++) {
+        options.drop_late = drop_late > 0;
+        pipeline_steps_start(&options);
+        submit(0, 1);
+        pipeline_steps_round(1);
+        for (uint32_t n = 1; n < 8; n++) { /* late when they come */
+            ask(n, &(struct pipeline_steps_ask){.latency_us = 2000});
+        }
+        pipeline_steps_round(1);
+        pipeline_steps_round(1);
+        submit(8, 1);
+        submit(9, 1);
+        pipeline_steps_round(1);
+        pipeline_steps_round(1);
+        EXPECT(leat_waiting_count(&pipeline_steps.apps[0].waiting[LEAT_RANK_LATE]) == 2);
+        EXPECT(leat_waiting_count(&pipeline_steps.apps[0].waiting[LEAT_RANK_ONLINE]) == 2);
+        pipeline_steps_round(20 * MS); /* these are late, too, and find no room */
+        pipeline_steps_round(1);
+        EXPECT(leat_waiting_total(pipeline_steps.apps[0].waiting) == 2);
+        pipeline_steps_settle();
+        for (uint32_t n = 0; n < 10; n++) {
+            EXPECT(is_ok(n));
+        }
+        pipeline_steps_stop();
+    }
+}
+
+/* One that comes as late has the last room, and another that becomes late meanwhile waits for room. */
+static void
+test_late_have_room(void)
+{
+    struct pipeline_steps_options options = chain(2);
+    const struct leat_waiting *waiting = pipeline_steps.apps[0].waiting;
+
+    options.latency_ns = 20 * MS;
+    options.late = LEAT_PIPELINE_SERVE;
+    options.waiting_max = 2;
+    pipeline_steps_start(&options);
+    submit(0, 1);
+    pipeline_steps_round(1);
+    ask(1, &(struct pipeline_steps_ask){.latency_us = 2000});
+    pipeline_steps_round(1);
+    submit(2, 1);
+    pipeline_steps_round(1);
+    EXPECT(leat_waiting_count(&waiting[LEAT_RANK_LATE]) == 1 && leat_waiting_count(&waiting[LEAT_RANK_ONLINE]) == 1);
+    ask(3, &(struct pipeline_steps_ask){.latency_us = 2000});
+    pipeline_steps_round(20 * MS);
+    EXPECT(leat_waiting_count(&waiting[LEAT_RANK_LATE]) == 2 && leat_waiting_count(&waiting[LEAT_RANK_ONLINE]) == 0);
+    pipeline_steps_settle();
+    for (uint32_t n = 0; n < 4; n++) {
+        EXPECT(is_ok(n));
+    }
+    pipeline_steps_stop();
+}
+
+/* However long others keep the worker, a late run is answered when it cannot end any more; it was turned away then. */
+static void
+test_late_expire(void)
+{
+    struct pipeline_steps_options options = chain(2);
+    const struct leat_application *first = &pipeline_steps.apps[0];
+
+    options.latency_ns = 10 * MS;
+    options.late = LEAT_PIPELINE_DROP_THRICE;
+    for (uint32_t drop_late = 0; drop_late < 2; drop_late++) {
+        options.drop_late = drop_late > 0;
+        pipeline_steps_start(&options);
+        ask(0, &(struct pipeline_steps_ask){.latency_us = 1000000});
+        pipeline_steps_round(1);
+        submit(1, 1);
+        pipeline_steps_round(1);
+        pipeline_steps_round(9 * MS);
+        pipeline_steps_round(1);
+        EXPECT(leat_waiting_count(&first->waiting[LEAT_RANK_LATE]) == 1);
+        pipeline_steps_round(18 * MS);
+        EXPECT(pipeline_steps.queries[1].under_way && first->turned_away_items == 0);
+        pipeline_steps_round(MS);
+        pipeline_steps_round(1);
+        EXPECT(ended(1, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE, 0) && pipeline_steps.batches == 0);
+        EXPECT(first->load.queries == 2 && first->turned_away_items == 1);
+        pipeline_steps_settle();
+        EXPECT(is_ok(0));
+        pipeline_steps_stop();
+    }
+}
+
+/* What late runs are to ask of later stages is nothing that others have to wait for: who comes then is let in. */
+static void
+test_late_ask_nothing(uint32_t latency_us, bool drop_late)
+{
+    struct pipeline_steps_options options = chain(2); /* of 1 and 2 ms */
+    const struct leat_waiting *waiting = pipeline_steps.apps[0].waiting;
+
+    options.latency_ns = 20 * MS;
+    options.late = LEAT_PIPELINE_SERVE;
+    options.drop_late = drop_late;
+    options.waiting_max = 2; /* and two wait for room */
+    options.stages[0].items_max = options.stages[1].items_max = 4; /* so many take 12 ms */
+    pipeline_steps_start(&options);
+    ask(0, &(struct pipeline_steps_ask){.latency_us = 1000000});
+    pipeline_steps_round(1);
+    for (uint32_t n = 1; n < 5; n++) {
+        ask(n, &(struct pipeline_steps_ask){.items = 4, .latency_us = latency_us});
+    }
+    pipeline_steps_round(1);
+    pipeline_steps_round(1);
+    EXPECT(leat_waiting_count(&waiting[LEAT_RANK_LATE]) == 2);
+    submit(5, 1);
+    pipeline_steps_round(1);
+    EXPECT(leat_waiting_count(&waiting[LEAT_RANK_ONLINE]) == 1);
+    pipeline_steps_settle();
+    for (uint32_t n = 0; n < 6; n++) {
+        EXPECT(is_ok(n));
+    }
+    pipeline_steps_stop();
+}
+
+/* A run for which there is no time goes behind all that have it, and is load, where its application serves late. */
+static void
+test_lost(void)
+{
+    struct pipeline_steps_options options = chain(2); /* of 1 and 2 ms */
+    const struct leat_application *first = &pipeline_steps.apps[0];
+
+    options.latency_ns = 10 * MS;
+    options.late = LEAT_PIPELINE_SERVE;
+    pipeline_steps_start(&options);
+    ask(0, &(struct pipeline_steps_ask){.items = 4, .latency_us = 1000000});
+    pipeline_steps_round(1);
+    submit(1, 1); /* the first has a stage of 8 ms to come, which goes before it */
+    pipeline_steps_round(1);
+    EXPECT(leat_waiting_count(&first->waiting[LEAT_RANK_LATE]) == 1 && leat_waiting_count(&first->waiting[LEAT_RANK_ONLINE]) == 0);
+    EXPECT(first->load.queries == 2 && first->late_queries == 1 && first->turned_away_items == 0);
+    pipeline_steps_settle();
+    EXPECT(is_ok(0) && is_ok(1) && first->load.queries == 2 && first->late_queries == 1);
+    pipeline_steps_stop();
+}
+
+/* What comes again without its aim is load once, and turned away only if it finds no time then either. */
 static void
 test_aims_are_one_load(void)
 {
@@ -798,7 +976,7 @@ test_offline_leaves_runs(void)
  * one. Where both run, however late others are refused, nothing but room is short.
  */
 static void
-test_refused_runs_are_late(uint32_t worker_count, uint32_t worker_depth, uint32_t waiting)
+test_refused_runs_are_late(uint32_t worker_count, uint32_t worker_depth, uint32_t waiting, bool waits_late)
 {
     struct pipeline_steps_options options = chain(2);
     const struct leat_application *apps = pipeline_steps.apps;
@@ -807,13 +985,15 @@ test_refused_runs_are_late(uint32_t worker_count, uint32_t worker_depth, uint32_
     options.worker_count = worker_count;
     options.worker_depth = worker_depth;
     options.latency_ns = 50 * MS;
+    options.late = waits_late ? LEAT_PIPELINE_SERVE : LEAT_PIPELINE_DROP;
     pipeline_steps_start(&options);
     for (uint32_t n = 0; n < 2; n++) {
-        submit(n, 1);
+        ask(n, &(struct pipeline_steps_ask){.latency_us = n == 1 && waits_late ? 1000 : 0});
         pipeline_steps_round(1);
         pipeline_steps_round(1);
     }
-    EXPECT(pipeline_steps.pipeline.running == 2 && leat_waiting_count(&apps[0].waiting[LEAT_RANK_ONLINE]) == waiting);
+    const enum leat_rank rank = waits_late ? LEAT_RANK_LATE : LEAT_RANK_ONLINE;
+    EXPECT(pipeline_steps.pipeline.running == 2 && leat_waiting_count(&apps[0].waiting[rank]) == waiting);
     ask(2, &(struct pipeline_steps_ask){.latency_us = 2900}); /* both stages take 3 ms */
     pipeline_steps_round(1);
     EXPECT(apps[0].load.queries == 3 && apps[0].late_queries == 0);
@@ -898,6 +1078,14 @@ main(void)
     test_expires_waiting();
     test_gives_up_waiting();
     test_aims();
+    test_late_go_last();
+    test_late_without_room();
+    test_late_have_room();
+    test_late_expire();
+    test_late_ask_nothing(10000, true); /* they come as late */
+    test_late_ask_nothing(14000, true); /* they are refused, since another's second stage goes before them, and come again */
+    test_late_ask_nothing(14000, false);
+    test_lost();
     test_aims_are_one_load();
     test_offline();
     test_accuracy();
@@ -910,9 +1098,10 @@ main(void)
     test_wide_stage();
     test_held_up();
     test_offline_leaves_runs();
-    test_refused_runs_are_late(1, 1, 1);
-    test_refused_runs_are_late(1, 2, 0); /* it waits behind the other's batch */
-    test_refused_runs_are_late(2, 1, 0);
+    test_refused_runs_are_late(1, 1, 1, false);
+    test_refused_runs_are_late(1, 1, 1, true);
+    test_refused_runs_are_late(1, 2, 0, false); /* it waits behind the other's batch */
+    test_refused_runs_are_late(2, 1, 0, false);
     test_removal();
     test_drain();
     return 0;
