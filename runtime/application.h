@@ -66,7 +66,8 @@ struct leat_variant {
 /* What waits, by whose turn it is: no query of a rank is decided while one of an earlier rank waits, in any application. */
 enum leat_rank {
     LEAT_RANK_ONLINE,
-    LEAT_RANK_LATE, /* online, but too late even for the fastest variant, where that is served late: without a deadline to policies */
+    /* Online, but too late even for the fastest variant, where that is served late, or of a run that goes on late: without a deadline to policies. */
+    LEAT_RANK_LATE,
     LEAT_RANK_OFFLINE,
     LEAT_RANKS,
 };
