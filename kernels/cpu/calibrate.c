@@ -119,6 +119,13 @@ want(struct leat_model *model, struct cpu_observer *observer, const struct leat_
     return LEAT_OK;
 }
 
+/* Its first input is, or could be, in whole numbers. */
+static bool
+multiplies(const struct leat_node *node)
+{
+    return node->op->kind == LEAT_OP_CONV || node->op->kind == LEAT_OP_GEMM || node->op->kind == LEAT_OP_MATMUL;
+}
+
 static enum leat_status
 make_observer(struct leat_model *model, struct cpu_observer *observer, const struct leat_graph *graph)
 {
@@ -131,8 +138,7 @@ make_observer(struct leat_model *model, struct cpu_observer *observer, const str
     }
     for (uint32_t n = 0; n < graph->node_count && status == LEAT_OK; n++) {
         const struct leat_node *node = &graph->nodes[n];
-        if (node->op->kind != LEAT_OP_CONV && node->op->kind != LEAT_OP_GEMM &&
-            node->op->kind != LEAT_OP_MATMUL) {
+        if (!multiplies(node)) {
             continue;
         }
         const uint32_t values[3] = {node->inputs[0], node->outputs[0], node->fused_add};
@@ -286,9 +292,13 @@ bool
 leat_calibration_reads(const struct leat_calibration *calibration, uint32_t input)
 {
     const struct leat_graph *graph = calibration->program->graph;
+    bool reads = false;
 
     LEAT_ASSERT(input < graph->input_count);
-    return calibration->observer.by_value[graph->inputs[input]] != NULL;
+    for (uint32_t n = 0; n < graph->node_count && !reads; n++) {
+        reads = multiplies(&graph->nodes[n]) && graph->nodes[n].inputs[0] == graph->inputs[input];
+    }
+    return reads;
 }
 
 uint32_t

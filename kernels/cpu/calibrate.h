@@ -39,7 +39,7 @@ bool leat_graph_is_quantised(const struct leat_graph *graph);
 LEAT_MUST_CHECK enum leat_status leat_calibration_run(struct leat_calibration *calibration,
                                                       const void *const *inputs);
 
-/* A convolution or product reads that input of the graph as it is: its range is the input's. */
+/* A convolution or product multiplies that input of the graph as it is: its range is the input's. */
 bool leat_calibration_reads(const struct leat_calibration *calibration, uint32_t input);
 
 /* Of values that were not 0 throughout, after the last batch. */
