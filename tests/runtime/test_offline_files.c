@@ -5,11 +5,12 @@
  *          of one run, and what was there stays; nothing is opened for an owner that is not its own. Items of several inputs
  *          are groups of files, and what lacks one is told; an output that varies is as long as it is.
  * Method   A folder with one item of each kind; a child that is killed before and after each step of an answer, and of a report.
- *          Other owners only where the test is root.
+ *          Other owners only where the test is root. Syncs that come together: the first waits for the second.
  */
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -330,6 +331,46 @@ test_sync_that_fails(void)
     check_answer("t", 2);
     leat_offline_clear(&folders);
     EXPECT(count_entries("out") == 2);
+    stop();
+}
+
+static pthread_mutex_t meeting = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t met = PTHREAD_COND_INITIALIZER;
+static unsigned came;
+
+static void
+meet_at_step(unsigned step)
+{
+    enum { SECONDS_MAX = 20 };
+    struct timespec until;
+
+    (void)step;
+    EXPECT(clock_gettime(CLOCK_REALTIME, &until) == 0 && pthread_mutex_lock(&meeting) == 0);
+    until.tv_sec += SECONDS_MAX;
+    came++;
+    EXPECT(pthread_cond_broadcast(&met) == 0);
+    while (came < 2) {
+        EXPECT(pthread_cond_timedwait(&met, &meeting, &until) == 0);
+    }
+    EXPECT(pthread_mutex_unlock(&meeting) == 0);
+}
+
+static void
+test_syncs_together(void)
+{
+    struct leat_offline_answer made[2];
+    uint32_t finished;
+
+    start();
+    fill(1);
+    for (uint32_t i = 0; i < 2; i++) {
+        EXPECT(leat_offline_write(&folders, i, i == 0 ? "s.npy" : "t.npy", &target, 2, &none, outputs, &made[i]) == LEAT_OK);
+    }
+    leat_registry_step_hook = meet_at_step;
+    EXPECT(leat_offline_finish(&folders, &target, made, 2, &finished) == LEAT_OK && finished == 2);
+    leat_registry_step_hook = NULL;
+    check_answer("s", 2);
+    check_answer("t", 2);
     stop();
 }
 
@@ -662,8 +703,9 @@ main(void)
     test_long_names();
     test_answers();
     test_death_at_every_step();
+    test_answered_meanwhile(); /* behind what counts steps from the first, as all that follow */
     test_sync_that_fails();
-    test_answered_meanwhile(); /* behind what counts steps from the first */
+    test_syncs_together();
     test_owners();
     return 0;
 }

@@ -13,7 +13,7 @@
  *          that was seen after a kill is the same file at the end: who had answered twice would have made another.
  *          Batches that last longer than their profile says have a size of which it has no knot, between two that are
  *          quicker; one at a time they are a quarter of what four workers could do at most, whatever else the machine
- *          does.
+ *          does. What kills daemons is a test by itself, with the argument `kills`.
  */
 #include <dirent.h>
 #include <signal.h>
@@ -840,6 +840,31 @@ ask_online(struct leat_session *session, const char *name, uint32_t count)
     }
 }
 
+/* Of small items many are under way, though there is one worker: a disk makes many answers durable as quickly as a few. */
+static void
+test_many_under_way(void)
+{
+    enum { COUNT = 150, MANY = 100 };
+    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
+    uint64_t most = 0;
+    bool done = false;
+    char text[64];
+
+    put_items("many", 0, COUNT);
+    EXPECT(submit("slow", "many", "many-out") == 0);
+    (void)snprintf(text, sizeof(text), "{\"op\":\"offline-show\",\"id\":%llu}", (unsigned long long)printed_id());
+    while (!done) {
+        json_t *job = leatd_request(session, text);
+        const uint64_t under_way = leatd_number(job, "in_flight");
+        most = under_way > most ? under_way : most;
+        done = strcmp(json_string_value(json_object_get(job, "state")), "done") == 0;
+        json_decref(job);
+    }
+    leat_close(session);
+    EXPECT(most >= MANY);
+    expect_answers("many-out", COUNT, 0);
+}
+
 /* A pipeline of three inputs: x goes through a slow model, and the boxes that are sure are found, as many as there are. */
 static void
 add_gathered(void)
@@ -1101,12 +1126,9 @@ test_kills_at_any_moment(const char *application, const char *input, uint32_t wa
     leatd_end(&leatd, SIGTERM);
 }
 
-int
-main(void)
+static void
+test_jobs(void)
 {
-    leat_test_init();
-    leatd_init(&leatd);
-    leatd_start(&leatd, one_worker);
     test_items_and_report();
     test_cancel_resume_and_restart();
     test_other_folder();
@@ -1115,16 +1137,37 @@ main(void)
     test_one_folder_for_two();
     test_throttling();
     test_pipeline();
+    test_many_under_way();
     add_gathered();
     test_items_of_several_files();
     test_list_from();
     leatd_end(&leatd, SIGTERM);
     test_latency();
+}
+
+static void
+test_kills(void)
+{
+    add_model("copy", 1000000);
+    add_model("slow", 10000000);
+    add_gathered();
+    leatd_end(&leatd, SIGTERM);
     test_death_at_every_step("copy", "short", 2);
     test_kills_at_any_moment("slow", "killed", KILLS);
     several = true;
     test_death_at_every_step("gathered", "short-parts", 1);
     test_kills_at_any_moment("gathered", "killed-parts", KILLS_OF_SEVERAL);
+}
+
+int
+main(int argc, char **argv)
+{
+    const bool kills = argc == 2 && strcmp(argv[1], "kills") == 0;
+
+    leat_test_init();
+    leatd_init(&leatd);
+    leatd_start(&leatd, one_worker);
+    (kills ? test_kills : test_jobs)();
     leatd_fini(&leatd);
     return 0;
 }
