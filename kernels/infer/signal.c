@@ -125,6 +125,9 @@ LEAT_INFER_FUNCTION(dft)
     if (status == LEAT_OK && leat_node_input(graph, node, 1) != NULL) {
         status = read_count(graph, node, 1, 1, &length, &known);
     }
+    if (status == LEAT_OK && axis_known && known && length == 0) {
+        status = LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "a transform of no numbers");
+    }
     if (status != LEAT_OK) {
         return status;
     }

@@ -497,11 +497,11 @@ static void
 transform(struct builder *b, bool newer)
 {
     static const int64_t length = 9;
-    static const int32_t along = -3;
+    static const int64_t along = -3;
 
     integers(b, "last", DIMS(-1));
     (void)builder_constant(b, "length", I64, &length, NULL, 0);
-    (void)builder_constant(b, "along", I32, &along, NULL, 0);
+    (void)builder_constant(b, "along", I64, &along, NULL, 0);
     (void)builder_node(b, "Unsqueeze", "x last", "signal");
     Onnx__NodeProto *first = builder_node(b, "DFT", "signal", "spectrum");
     Onnx__NodeProto *second = builder_node(b, "DFT", newer ? "spectrum length along" : "spectrum length", "y");

@@ -55,7 +55,11 @@ load(struct loaded *loaded, const struct leat_backend *backend, const struct lea
     const struct leat_plan_options options = {.items = PLAN_ITEMS, .team_sizes = sizes, .team_size_count = 2};
 
     *loaded = (struct loaded){.backend = backend, .source = source};
-    EXPECT(backend->model_load(source, &loaded->model) == LEAT_OK);
+    const enum leat_status status = backend->model_load(source, &loaded->model);
+    if (status != LEAT_OK) {
+        (void)fprintf(stderr, "%s: %s\n", backend->name, leat_error_text());
+    }
+    EXPECT(status == LEAT_OK);
     EXPECT(backend->plan_build(loaded->model, &options, &loaded->plan) == LEAT_OK);
     EXPECT(backend->model_bytes(loaded->model) > 0);
     loaded->scratch = aligned(backend->plan_scratch_bytes(loaded->plan));
