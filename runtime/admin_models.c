@@ -241,12 +241,16 @@ take_model(const struct leat_daemon *daemon, int fd, struct add_request *add)
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "a model must be a regular file");
     }
-    if ((add->model_bytes > 0 ? add->model_bytes : (uint64_t)info.st_size) > MODEL_BYTES_MAX) {
+    const uint64_t bytes = add->model_bytes > 0 ? add->model_bytes : (uint64_t)info.st_size; /* however it grows from now on */
+    if (bytes == 0) {
+        return LEAT_FAIL(LEAT_ERR_PROTO, "the file '%.64s' is empty", add->name);
+    }
+    if (bytes > MODEL_BYTES_MAX) {
         return LEAT_FAIL(LEAT_ERR_LIMIT, "a model file may have %llu bytes", (unsigned long long)MODEL_BYTES_MAX);
     }
     const enum leat_status status = store != NULL && store->take_file != NULL
-                                        ? store->take_file(store->context, fd, add->model_bytes, &copy)
-                                        : copy_to_memory(fd, add->model_bytes, &copy.fd);
+                                        ? store->take_file(store->context, fd, bytes, &copy)
+                                        : copy_to_memory(fd, bytes, &copy.fd);
     (void)snprintf(add->sha256, sizeof(add->sha256), "%s", copy.sha256);
     return status == LEAT_OK ? leat_variant_map_file(copy.fd, add->name, &add->mapping, &add->onnx, &add->onnx_bytes) : status;
 }

@@ -538,8 +538,11 @@ put_last(struct leat_dispatcher *dispatcher, struct leat_application *app, const
         leat_dispatcher_finish(dispatcher, entry, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE);
         return;
     }
-    if (stage != NULL) {
-        leat_dispatcher_stage_is_late(dispatcher, stage);
+    if (LEAT_UNLIKELY(stage != NULL && !leat_dispatcher_stage_may_be_late(dispatcher, stage))) {
+        leat_dispatcher_turn_away(dispatcher, app, query->items);
+        bump(&app->counters.rejected, 1);
+        leat_dispatcher_finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
+        return;
     }
     last.deadline_ns = LEAT_NO_DEADLINE;
     leat_dispatcher_deal(dispatcher, app, LEAT_RANK_LATE, &last);
@@ -576,8 +579,8 @@ refuse_late(struct leat_dispatcher *dispatcher, struct leat_application *app, co
 }
 
 /*
- * Is there no time for a run's query, whose application serves late? It is load all the same. Runs that are all let in begin when they are
- * late for the stages behind.
+ * Is there no time for a run's query, whose application serves late? Runs that are all let in begin when they are late for the stages
+ * behind.
  */
 static bool
 is_lost(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t variant, const struct leat_sched_query *query,
@@ -589,7 +592,6 @@ is_lost(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32
         leat_dispatcher_can_be_in_time(dispatcher, app, LEAT_RANK_ONLINE, variant, query, stage)) {
         return false;
     }
-    arrive(dispatcher, app, entry);
     app->late_queries++;
     leat_dispatcher_tell_jump(dispatcher, app);
     return true;
@@ -637,6 +639,9 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     if (online && !app->drop_late && entry->deadline_ns != LEAT_NO_DEADLINE) {
         const uint64_t late_ns = late_at(dispatcher, app, variant, &query);
         if (late_ns <= dispatcher->now_ns || is_lost(dispatcher, app, variant, &query, entry)) {
+            if (LEAT_UNLIKELY(stage_of(dispatcher, entry) != NULL)) { /* a run's is load all the same */
+                arrive(dispatcher, app, entry);
+            }
             put_last(dispatcher, app, entry, &query);
             return;
         }

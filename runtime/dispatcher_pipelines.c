@@ -42,6 +42,7 @@ struct leat_pipeline_run {
     uint8_t outcome, reason; /* of a run that was stopped */
     bool offline;
     bool stopped; /* no query is made any more: it ends when none is outstanding */
+    bool late;    /* it is one of pipeline->late_running */
     /* Bit s: the sources of stage s are there; queries of it are still to be made; it has ended. */
     uint32_t begun, open, ended;
     uint32_t ran;         /* bit s: it has ended, and had items */
@@ -328,6 +329,7 @@ end_run(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
     pipeline->free_runs = run;
     pipeline->running--;
     pipeline->offline_running -= run->offline;
+    pipeline->late_running -= run->late;
     atomic_store_explicit(&pipeline->counters.running, pipeline->running, memory_order_relaxed);
 }
 
@@ -365,6 +367,27 @@ expect_nothing(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run
     for (uint32_t s = 0; s < run->pipeline->stage_count; s++) {
         set_coming(dispatcher, run, s, 0);
     }
+}
+
+/*
+ * It waits among those that are late from now on. Such runs wait for as long as others keep the workers busy, and would hold all that
+ * there can be: where half of them are late, one that has only come is not to.
+ */
+static bool
+be_late(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
+{
+    struct leat_pipeline *pipeline = run->pipeline;
+
+    expect_nothing(dispatcher, run);
+    if (run->offline || run->late) {
+        return true;
+    }
+    if (run->ended == 0 && pipeline->late_running >= (pipeline->runs_max + 1) / 2) {
+        return false;
+    }
+    run->late = true;
+    pipeline->late_running++;
+    return true;
 }
 
 /* No further query is made of it, and those that wait are to leave their lists. */
@@ -780,10 +803,10 @@ leat_dispatcher_stage_rank(const struct stage_query *query)
     return run->offline ? LEAT_RANK_OFFLINE : late ? LEAT_RANK_LATE : LEAT_RANK_ONLINE;
 }
 
-void
-leat_dispatcher_stage_is_late(struct leat_dispatcher *dispatcher, const struct stage_query *query)
+bool
+leat_dispatcher_stage_may_be_late(struct leat_dispatcher *dispatcher, const struct stage_query *query)
 {
-    expect_nothing(dispatcher, query->run);
+    return be_late(dispatcher, query->run);
 }
 
 uint32_t
@@ -876,6 +899,17 @@ push_query(struct leat_dispatcher *dispatcher, const struct stage_query *query, 
     return true;
 }
 
+/* It was late when it came, and there is no room for another such. */
+static void
+turn_late_away(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, uint32_t s)
+{
+    struct leat_application *app = application_of(dispatcher, &run->pipeline->stages[s]);
+
+    leat_load_arrive(&app->load, dispatcher->now_ns, run->items);
+    leat_dispatcher_turn_away(dispatcher, app, run->items);
+    stop_run(dispatcher, run, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL, s);
+}
+
 /* Makes the stage's next query, which aims at the objective if that can still be met. */
 static enum made
 make_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, uint32_t s)
@@ -907,8 +941,9 @@ make_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, ui
         .stage = (uint8_t)s,
         .aims = run->aim_ns != run->end_ns && dispatcher->now_ns <= before(run->aim_ns, progress->from_ns),
     };
-    if (LEAT_UNLIKELY(leat_dispatcher_stage_rank(&query) == LEAT_RANK_LATE)) {
-        expect_nothing(dispatcher, run);
+    if (LEAT_UNLIKELY(leat_dispatcher_stage_rank(&query) == LEAT_RANK_LATE && !be_late(dispatcher, run))) {
+        turn_late_away(dispatcher, run, s);
+        return MADE_NONE;
     }
     if (LEAT_UNLIKELY(!has_slot(pipelines, run->offline) || !has_room(application_of(dispatcher, stage), &query) ||
                       !push_query(dispatcher, &query, pipelines->free_query))) {
@@ -1042,12 +1077,17 @@ ask_again(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, str
     if (LEAT_LIKELY(!dropped || !query->aims || run->stopped)) {
         return false;
     }
+    if (!be_late(dispatcher, run)) {
+        leat_dispatcher_turn_away(dispatcher, application_of(dispatcher, &run->pipeline->stages[query->stage]), query->items);
+        query->aims = false;
+        stop_run(dispatcher, run, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL, query->stage);
+        return false;
+    }
     if (!is_open(run)) {
         list_append(open_runs(dispatcher, run), RUN_OPEN, run);
     }
     query->aims = false;
     query->again = true;
-    expect_nothing(dispatcher, run);
     run->again++;
     return true;
 }
@@ -1476,11 +1516,12 @@ leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher)
         LEAT_ASSERT(pipelines->live.first == NULL);
         return 0;
     }
-    uint32_t offline_runs[LEAT_PIPELINES_MAX] = {0};
+    uint32_t offline_runs[LEAT_PIPELINES_MAX] = {0}, late_runs[LEAT_PIPELINES_MAX] = {0};
     uint64_t coming[LEAT_APPLICATIONS_MAX] = {0};
     for (const struct leat_pipeline_run *run = pipelines->live.first; run != NULL; run = run->links[RUN_LIVE].next) {
         check_run(dispatcher, run);
         offline_runs[run->pipeline->index] += run->offline;
+        late_runs[run->pipeline->index] += run->late;
         outstanding += run->outstanding;
         again += run->again;
         offline += run->offline ? run->outstanding : 0;
@@ -1500,6 +1541,7 @@ leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher)
         }
         LEAT_ASSERT(pipeline == NULL || count + pipeline->running == pipeline->runs_max);
         LEAT_ASSERT(pipeline == NULL || pipeline->offline_running == offline_runs[i]);
+        LEAT_ASSERT(pipeline == NULL || pipeline->late_running == late_runs[i]);
         running += pipeline != NULL ? pipeline->running : 0;
     }
     for (uint16_t q = pipelines->free_query; q != NO_QUERY; q = pipelines->queries[q].next) {

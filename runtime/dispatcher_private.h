@@ -280,8 +280,11 @@ uint32_t leat_dispatcher_stage_depth(const struct stage_query *query);
 uint64_t leat_dispatcher_run_end(const struct stage_query *query);
 /* Late is what has lost its aim at the objective of a run that goes on without. */
 enum leat_rank leat_dispatcher_stage_rank(const struct stage_query *query);
-/* It waits among those that are late: what its run is to ask of later stages goes before nobody. */
-void leat_dispatcher_stage_is_late(struct leat_dispatcher *dispatcher, const struct stage_query *query);
+/*
+ * It is to wait among those that are late: what its run is to ask of later stages goes before nobody. False: the run has only come,
+ * and late ones hold as many as they may of those that there can be.
+ */
+bool leat_dispatcher_stage_may_be_late(struct leat_dispatcher *dispatcher, const struct stage_query *query);
 /* Stage `index` of the query's run, as far as it tells when the run will end; stages come behind what they read. False: there is none. */
 struct leat_stage_ahead {
     const struct leat_application *application;

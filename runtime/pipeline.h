@@ -96,7 +96,7 @@ struct leat_pipeline {
     uint64_t workspace_bytes; /* of one run; a multiple of LEAT_TENSOR_ALIGN */
     /*
      * 1..LEAT_PIPELINE_RUNS_MAX: more at a time are refused, LEAT_REASON_QUEUE_FULL, and so are offline ones beyond
-     * leat_pipeline_offline_max().
+     * leat_pipeline_offline_max(), and those that are late when they come, while as many others are.
      */
     uint32_t runs_max;
     uint64_t workspaces_unit; /* of the first run's, in the arena of LEAT_PIPELINE_SESSION; runs_max of them lie there */
@@ -107,6 +107,7 @@ struct leat_pipeline {
     struct leat_pipeline_run *free_runs;
     bool removing;
     uint32_t running, offline_running; /* of them, those that are offline */
+    uint32_t late_running;             /* of the others, those that wait, or have waited, among what is late */
     uint32_t each_mean[LEAT_PIPELINE_STAGES_MAX]; /* items of a repeating stage for one of the query's, lately, in 1/256; 0: unknown */
     struct leat_pipeline_counters counters;
     struct {

@@ -374,7 +374,7 @@ leat_registry_take_file(struct leat_registry *registry, int fd, uint64_t most, s
     registry->taken = more;
     enum leat_status status = leat_registry_files_copy(&registry->files, fd, most, sha256, &bytes);
     if (status == LEAT_OK) {
-        status = leat_registry_files_name(&registry->files, sha256);
+        status = leat_registry_files_name(&registry->files, sha256, bytes);
     }
     if (status == LEAT_OK) {
         memcpy(registry->taken[registry->taken_count++], sha256, sizeof(sha256));

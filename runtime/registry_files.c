@@ -155,10 +155,12 @@ write_all(int fd, const unsigned char *data, size_t bytes)
     return true;
 }
 
-/* What is complete and synced gets its name; on failure it is gone. */
+/* What is complete and synced gets its name; on failure it is gone, but one that had the name may be others'. */
 static enum leat_status
 name_temporary(const struct leat_registry_files *files, const char *sha256)
 {
+    const bool was_there = faccessat(files->models_fd, sha256, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+
     if (renameat(files->models_fd, TEMPORARY, files->models_fd, sha256) != 0) {
         const enum leat_status status =
             LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot name a model file", files->state_dir);
@@ -169,7 +171,9 @@ name_temporary(const struct leat_registry_files *files, const char *sha256)
     if (fsync(files->models_fd) != 0) {
         const enum leat_status status =
             LEAT_FAIL(LEAT_ERR_SYS, "state directory %s: cannot sync 'models'", files->state_dir);
-        leat_registry_files_drop(files, sha256);
+        if (!was_there) {
+            leat_registry_files_drop(files, sha256);
+        }
         return status;
     }
     leat_registry_step();
@@ -340,6 +344,16 @@ find_size(int from, uint64_t most, uint64_t *ret_bytes)
     return LEAT_OK;
 }
 
+/* What is copied of a file that becomes shorter meanwhile is zeros. */
+static enum leat_status
+check_size(int from, uint64_t bytes)
+{
+    struct stat info;
+    return fstat(from, &info) == 0 && (uint64_t)info.st_size >= bytes
+               ? LEAT_OK
+               : LEAT_FAIL(LEAT_ERR_PROTO, "the file has become shorter while it was read");
+}
+
 enum leat_status
 leat_registry_copy_file(int from, int to, uint64_t most, uint64_t *ret_bytes)
 {
@@ -353,6 +367,7 @@ leat_registry_copy_file(int from, int to, uint64_t most, uint64_t *ret_bytes)
     if (status == LEAT_OK && !copy_all(from, to, bytes, room)) {
         status = LEAT_FAIL(LEAT_ERR_SYS, "cannot copy a file of a model");
     }
+    status = status == LEAT_OK ? check_size(from, bytes) : status;
     free(room);
     if (status == LEAT_OK) {
         *ret_bytes = bytes;
@@ -397,6 +412,7 @@ leat_registry_files_copy(const struct leat_registry_files *files, int from, uint
     }
     leat_registry_step();
     status = copy_and_hash(files, from, to, bytes, sha256);
+    status = status == LEAT_OK ? check_size(from, bytes) : status;
     (void)close(to);
     leat_registry_step();
     if (status != LEAT_OK) {
@@ -408,14 +424,18 @@ leat_registry_files_copy(const struct leat_registry_files *files, int from, uint
 }
 
 enum leat_status
-leat_registry_files_name(const struct leat_registry_files *files, const char *sha256)
+leat_registry_files_name(const struct leat_registry_files *files, const char *sha256, uint64_t bytes)
 {
-    if (faccessat(files->models_fd, sha256, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
-        (void)unlinkat(files->models_fd, TEMPORARY, 0);
-        leat_registry_step();
-        return LEAT_OK;
+    int fd;
+
+    if (faccessat(files->models_fd, sha256, F_OK, AT_SYMLINK_NOFOLLOW) != 0 ||
+        leat_registry_files_open(files, sha256, bytes, true, &fd) != LEAT_OK) {
+        return name_temporary(files, sha256);
     }
-    return name_temporary(files, sha256);
+    (void)close(fd);
+    (void)unlinkat(files->models_fd, TEMPORARY, 0);
+    leat_registry_step();
+    return LEAT_OK;
 }
 
 static enum leat_status

@@ -32,12 +32,13 @@ LEAT_MUST_CHECK enum leat_status leat_registry_files_put(const struct leat_regis
 /*
  * Copies the file behind a descriptor, or its first `most` bytes where that is not 0, holes and all, sharing blocks where the file
  * system can; it is not held in memory. LEAT_ERR_PROTO where it has fewer bytes. On
- * return the copy is complete and durable, but has no name until leat_registry_files_name(), which takes it away again where it is
+ * return the copy is complete and durable, but has no name until leat_registry_files_name(), which takes it away again where a whole one is
  * there already. One at a time.
  */
 LEAT_MUST_CHECK enum leat_status leat_registry_files_copy(const struct leat_registry_files *files, int from, uint64_t most,
                                                           char *sha256, uint64_t *ret_bytes);
-LEAT_MUST_CHECK enum leat_status leat_registry_files_name(const struct leat_registry_files *files, const char *sha256);
+LEAT_MUST_CHECK enum leat_status leat_registry_files_name(const struct leat_registry_files *files, const char *sha256,
+                                                          uint64_t bytes);
 
 /* For reading, at any offset; `check`: its contents too, as get does. */
 LEAT_MUST_CHECK enum leat_status leat_registry_files_open(const struct leat_registry_files *files, const char *sha256,

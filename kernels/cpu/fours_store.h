@@ -33,8 +33,8 @@ cpu_fours_store(const struct cpu_fours *conv, const __m256 *results, unsigned ch
         numbers[v] = _mm256_setzero_si256();
     }
     const __m256i zeros = _mm256_set1_epi16((int16_t)conv->zero);
-    const __m256i low = _mm256_add_epi16(_mm256_packs_epi32(numbers[0], numbers[1]), zeros);
-    const __m256i high = _mm256_add_epi16(_mm256_packs_epi32(numbers[2], numbers[3]), zeros);
+    const __m256i low = _mm256_adds_epi16(_mm256_packs_epi32(numbers[0], numbers[1]), zeros);
+    const __m256i high = _mm256_adds_epi16(_mm256_packs_epi32(numbers[2], numbers[3]), zeros);
     const __m256i packed = conv->result == dnnl_s8 ? _mm256_packs_epi16(low, high) : _mm256_packus_epi16(low, high);
     const __m256i line = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     if (vectors == CPU_VECTORS) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Convolutions that oneDNN has but its gemm for, which locks a mutex and allocates in each run: by groups of odd sizes, or by channels
- * along one axis with gaps. With AVX2, on plain layouts.
+ * Convolutions that oneDNN has but its gemm for, which locks a mutex and allocates in each run: mostly by groups of odd sizes, or by
+ * channels along one axis with gaps. With AVX2, on plain layouts, as far as rows that a member keeps are 128 MiB.
  *
  * Rows       Of the source are copied with what pads them, every stride-th pixel behind the other, so that all pixels of a row of the
  *            result find what a tap multiplies in vectors; a row is copied once for all rows of the result that read it.
@@ -24,6 +24,7 @@ enum {
     OUTPUTS = 4,          /* of a group, that share what is read of a row */
     VECTORS_MOST = 8,     /* of a row: all that a single output is multiplied in at a time */
     MEMBER_LEAST = 65536, /* multiplications that are worth a member of a team */
+    SCRATCH_MOST = 32 << 20, /* floats of a member's, of rows */
 };
 
 enum { SOURCE, WEIGHTS, RESULT, SCRATCH, BIAS, ARGS }; /* of a step; the last only where there is a bias */
@@ -37,6 +38,17 @@ struct conv {
     int64_t slots;                          /* rows of a plane that are kept */
     uint32_t members;
 };
+
+/* Whatever a file says of strides and gaps: before any of it is multiplied. */
+static bool
+fits(const struct leat_window *w, int64_t inputs)
+{
+    const double slots = (double)(w->kernel[DOWN] - 1) * (double)w->dilation[DOWN] + 1;
+    const double reach = (double)(w->kernel[ACROSS] - 1) * (double)w->dilation[ACROSS] / (double)w->stride[ACROSS];
+    const double width = ((double)w->out[ACROSS] + reach + 2 * CPU_LANES) * (double)w->stride[ACROSS];
+
+    return (double)w->kernel[DEPTH] * slots * (double)inputs * width <= SCRATCH_MOST;
+}
 
 static struct conv
 conv_of(const struct leat_graph *graph, const struct leat_node *node, const struct leat_window *window, uint32_t threads)
@@ -290,7 +302,7 @@ cpu_lower_group_conv(struct cpu_builder *b, const struct leat_window *window)
     struct cpu_arg args[ARGS] = {{0, 0}};
     struct cpu_step *step;
 
-    if (!cpu_has_avx2() || cpu_model_type(b->model) != dnnl_f32) {
+    if (!cpu_has_avx2() || cpu_model_type(b->model) != dnnl_f32 || !fits(window, w->dims[1])) {
         return LEAT_AGAIN;
     }
     const struct conv c = conv_of(b->graph, node, window, b->program->threads);

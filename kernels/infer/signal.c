@@ -125,7 +125,7 @@ LEAT_INFER_FUNCTION(dft)
     if (status == LEAT_OK && leat_node_input(graph, node, 1) != NULL) {
         status = read_count(graph, node, 1, 1, &length, &known);
     }
-    if (status == LEAT_OK && axis_known && known && length == 0) {
+    if (status == LEAT_OK && axis_known && known && length == 0 && !x->bounded) {
         status = LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "a transform of no numbers");
     }
     if (status != LEAT_OK) {
@@ -138,7 +138,7 @@ LEAT_INFER_FUNCTION(dft)
     }
     if (axis_known) {
         outputs[0].dims[axis] = !known || length < 0 ? LEAT_DIM_UNKNOWN
-                                : onesided           ? length / 2 + 1
+                                : onesided           ? length / 2 + (length > 0)
                                                      : length;
     }
     outputs[0].dims[x->rank - 1] = 2;

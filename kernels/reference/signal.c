@@ -88,6 +88,18 @@ workspace_of(size_t length)
     return (length > 0 ? 3 * size + (convolves ? length + size : 0) : 0) * 2 * sizeof(double);
 }
 
+/* Enough for all lengths up to this, of which shorter ones can take more: those that are convolutions. */
+static size_t
+workspace_up_to(size_t length)
+{
+    size_t size = 1;
+
+    while (length > 0 && size < 2 * length - 1) {
+        size *= 2;
+    }
+    return length > 0 ? (4 * size + length) * 2 * sizeof(double) : 0;
+}
+
 /* e^(-2 pi i turns / of) */
 static void
 set_turn(double *to, size_t turns, size_t of)
@@ -249,13 +261,19 @@ stft_length(const struct leat_graph *graph, const struct leat_node *node)
 size_t
 leat_workspace_dft(const struct leat_graph *graph, const struct leat_node *node)
 {
-    return workspace_of(dft_length(graph, node));
+    const bool bounded = leat_node_input(graph, node, 0)->bounded && leat_node_input(graph, node, 1) == NULL;
+    const size_t length = dft_length(graph, node);
+
+    if (leat_value_elements(leat_node_output(graph, node, 0)) == 0) {
+        return 0;
+    }
+    return bounded ? workspace_up_to(length) : workspace_of(length);
 }
 
 size_t
 leat_workspace_stft(const struct leat_graph *graph, const struct leat_node *node)
 {
-    return workspace_of(stft_length(graph, node));
+    return leat_value_elements(leat_node_output(graph, node, 0)) > 0 ? workspace_of(stft_length(graph, node)) : 0;
 }
 
 LEAT_REFERENCE_FUNCTION(dft)

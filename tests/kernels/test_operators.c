@@ -37,6 +37,53 @@ elements_but_zero(void)
     return graph;
 }
 
+/*
+ * A transform of as many numbers as are found: any length up to the bound, also those that take more memory than it does. The sum of all
+ * results is n times the first number, which is the index of the first that is found.
+ */
+static void
+test_bounded_transforms(void)
+{
+    enum { BOUND = 64 };
+    struct leat_graph *concrete = NULL;
+    struct leat_shape shapes[1];
+    float x[BOUND], y[2 * BOUND];
+    size_t scratch_bytes;
+    struct builder b;
+
+    builder_init(&b, 17);
+    (void)builder_input(&b, "x", ONNX_F32, DIMS(1, BOUND));
+    (void)builder_constant(&b, "one", ONNX_I64, (const int64_t[]){1}, NULL, 0);
+    (void)builder_constant(&b, "shape", ONNX_I64, (const int64_t[]){1, -1, 1}, DIMS(3));
+    (void)builder_node(&b, "NonZero", "x", "found");
+    (void)builder_node(&b, "Gather", "found one", "columns");
+    (void)builder_int(&b, builder_node(&b, "Cast", "columns", "numbers"), "to", ONNX_F32);
+    (void)builder_node(&b, "Reshape", "numbers shape", "signal");
+    (void)builder_node(&b, "DFT", "signal", "y");
+    builder_output(&b, "y");
+    struct leat_graph *graph = import_graph(&b);
+    builder_fini(&b);
+    EXPECT(leat_graph_specialise(graph, 1, &concrete) == LEAT_OK);
+    EXPECT(leat_reference_scratch_bytes(concrete, &scratch_bytes) == LEAT_OK);
+    void *scratch = malloc(scratch_bytes); /* no byte more, for the address sanitizer */
+    EXPECT(scratch != NULL);
+    for (int64_t n = 0; n <= BOUND; n++) {
+        double sum = 0;
+        for (int64_t i = 0; i < BOUND; i++) {
+            x[i] = i >= BOUND - n;
+        }
+        EXPECT(leat_reference_run(concrete, (const void *const[]){x}, (void *const[]){y}, scratch, shapes) == LEAT_OK);
+        EXPECT(shapes[0].rank == 3 && shapes[0].dims[1] == n);
+        for (int64_t k = 0; k < n; k++) {
+            sum += (double)y[2 * k];
+        }
+        EXPECT(fabs(sum - (double)(n * (BOUND - n))) < 1e-2);
+    }
+    free(scratch);
+    leat_graph_destroy(concrete);
+    leat_graph_destroy(graph);
+}
+
 static void
 test_bounded_shapes(void)
 {
@@ -320,6 +367,7 @@ main(void)
 
     leat_test_init();
     test_bounded_shapes();
+    test_bounded_transforms();
     test_recurrent_defaults();
     test_recurrent_parameters();
     for (size_t i = 0; i < LEAT_COUNT_OF(names); i++) {

@@ -555,6 +555,64 @@ test_lost(void)
     pipeline_steps_stop();
 }
 
+/* Times spread: a run that could be in time on average, and is not predicted to be, is load as well. */
+static void
+test_lost_by_spread(void)
+{
+    struct pipeline_steps_options options = chain(2); /* of 1 and 2 ms */
+    const struct leat_application *first = &pipeline_steps.apps[0];
+
+    options.latency_ns = 4 * MS;
+    options.late = LEAT_PIPELINE_SERVE;
+    pipeline_steps_start(&options);
+    first->profiles[0][0].knots[1].predicted *= 3;
+    submit(0, 1);
+    pipeline_steps_round(1);
+    EXPECT(first->load.queries == 1 && first->turned_away_items == 0);
+    pipeline_steps_settle();
+    EXPECT(is_ok(0) && first->load.queries == 1);
+    pipeline_steps_stop();
+}
+
+/*
+ * Those that are late, whether when they come or for what others are to do, hold half of the runs that there can be, so that who can be
+ * in time finds one; who comes late then is refused, and was load that was turned away.
+ */
+static void
+test_late_leave_runs(void)
+{
+    struct pipeline_steps_options options = chain(2); /* of 1 and 2 ms */
+    const struct leat_application *first = &pipeline_steps.apps[0];
+
+    options.latency_ns = 10 * MS;
+    options.late = LEAT_PIPELINE_SERVE;
+    options.runs_max = 4;
+    for (uint32_t choice = 0; choice < 4; choice++) {
+        const bool at_once = choice / 2 > 0;
+        options.drop_late = choice % 2 > 0;
+        pipeline_steps_start(&options);
+        ask(0, &(struct pipeline_steps_ask){.items = 4, .latency_us = 1000000});
+        pipeline_steps_round(1);
+        for (uint32_t n = 1; n < 4; n++) {
+            ask(n, &(struct pipeline_steps_ask){.latency_us = at_once ? 2000 : 0});
+            pipeline_steps_round(1);
+            pipeline_steps_round(1);
+            EXPECT(leat_waiting_count(&first->waiting[LEAT_RANK_LATE]) == (n < 3 ? n : 2));
+        }
+        EXPECT(ended(3, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL, 0));
+        EXPECT(first->load.queries == 4 && first->turned_away_items == 1);
+        ask(4, &(struct pipeline_steps_ask){.latency_us = 1000000});
+        pipeline_steps_round(1);
+        EXPECT(pipeline_steps.queries[4].under_way && leat_waiting_count(&first->waiting[LEAT_RANK_ONLINE]) == 1);
+        pipeline_steps_settle();
+        for (uint32_t n = 0; n < 5; n++) {
+            EXPECT(n == 3 || is_ok(n));
+        }
+        EXPECT(pipeline_steps.pipeline.late_running == 0);
+        pipeline_steps_stop();
+    }
+}
+
 /* What comes again without its aim is load once, and turned away only if it finds no time then either. */
 static void
 test_aims_are_one_load(void)
@@ -1086,6 +1144,8 @@ main(void)
     test_late_ask_nothing(14000, true); /* they are refused, since another's second stage goes before them, and come again */
     test_late_ask_nothing(14000, false);
     test_lost();
+    test_lost_by_spread();
+    test_late_leave_runs();
     test_aims_are_one_load();
     test_offline();
     test_accuracy();

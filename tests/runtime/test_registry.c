@@ -943,6 +943,20 @@ test_taken_model(const char *path)
     EXPECT(count_files(path) == 1 && leat_registry_get(registry, "taken", &got) == LEAT_OK && close(fd) == 0);
     EXPECT(strcmp(got.sha256, file.sha256) == 0 && leat_registry_open_model(registry, &got, &fd) == LEAT_OK && close(fd) == 0);
     leat_registry_free_model(&got);
+
+    /* One that is damaged is whole again when it is taken once more. */
+    char name[256];
+    (void)snprintf(name, sizeof(name), "%s/models/%s", path, file.sha256);
+    for (int round = 0; round < 2; round++) {
+        const int again = memfd_create("model", MFD_CLOEXEC);
+        fd = open(name, O_RDWR | O_CLOEXEC);
+        EXPECT(fd >= 0 && (round == 0 ? pwrite(fd, "W", 1, 0) == 1 : ftruncate(fd, 3) == 0) && close(fd) == 0);
+        EXPECT(again >= 0 && write(again, "weights, and more", 17) == 17);
+        EXPECT(leat_registry_take_file(registry, again, 7, &file, &fd) == LEAT_OK && close(again) == 0);
+        EXPECT(pread(fd, found, sizeof(found), 0) == 7 && memcmp(found, "weights", 7) == 0 && close(fd) == 0);
+        EXPECT(count_files(path) == 1);
+    }
+    leat_registry_release_files(registry);
     EXPECT(leat_registry_remove(registry, "taken") == LEAT_OK && count_files(path) == 0);
     leat_registry_close(registry);
 }

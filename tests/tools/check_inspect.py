@@ -132,7 +132,7 @@ def check_files():
     run("model", "inspect", code=2, says="one file or name")
     least = 2 * seen["before"]["bound_bytes"] + seen["before"]["model_bytes"]
     for memory in (1, 1000, seen["before"]["model_bytes"], seen["before"]["model_bytes"] + 1):
-        run("model", "inspect", lenet, "--runs", "1", "--memory", str(memory), code=3, says="limit")
+        run("model", "inspect", lenet, "--runs", "1", "--memory", str(memory), code=1, says="limit")
     check_model(lenet, "--memory", f"{least + (16 << 20)}B")
     check_model(lenet, "--memory", "64MiB")
     for wrong in ("0", "much"):
@@ -184,7 +184,7 @@ def check_daemon(lenet, seen, shorter):
             shown = [[(node["name"], node["op"], node["flop"]) for node in one[when]["nodes"]] for one in (kept, seen)]
             assert shown[0] == shown[1], shown
         large = ("model", "inspect", "kept", "--items", "4096", "--runs", "1")
-        run(*large, code=3, says="limit")
+        run(*large, code=1, says="limit")
         run(*large, "--memory", "4GiB")
         assert check_model("text")["after"]["flop"] == shorter
         assert check_model("text", "--dim", "sequence=16")["after"]["flop"] > shorter
