@@ -113,7 +113,7 @@ enum leat_activation {
 
 struct leat_node {
     const struct leat_op *op;
-    const char *name; /* as in the file, or the first output's name when it has none */
+    const char *name; /* as in the file, else that of its first output that has one, else its number there */
     uint32_t input_count, output_count, attribute_count;
     uint32_t *inputs;  /* value indices or LEAT_VALUE_NONE */
     uint32_t *outputs; /* value indices or LEAT_VALUE_NONE */

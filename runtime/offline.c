@@ -19,7 +19,7 @@ enum {
     NICE = 10,
     SLOTS_MAX = 256,    /* items under way */
     ITEMS_AHEAD = 16,   /* for each worker: some run, and others wait while answers are made durable */
-    SMALL_AHEAD = 192,  /* or so many, of which each takes less than a disk does */
+    SMALL_AHEAD = 192,  /* or so many, where they are small: a disk takes longer for each than workers may */
     JOBS_MAX = LEAT_OFFLINE_JOBS_MAX + LEAT_REGISTRY_JOBS_KEPT,
 };
 

@@ -5,7 +5,8 @@
  *
  * Blocks     Of INNERS terms: a panel of them stays in the first-level cache, those of COLUMNS_MOST columns and BLOCK_ROWS rows in
  *            the second-level one.
- * Numerics   A sum's terms are added in one order, whatever the number of matrices and of members.
+ * Numerics   A sum's terms are added in one order, whatever the number of matrices and of members; with few rows beside a transposed
+ *            second side in another than with more.
  * Threads    Members divide matrices, columns and rows, and copy what they multiply, each into scratch of its own.
  */
 #define CPU_VECTOR_BITS 256
