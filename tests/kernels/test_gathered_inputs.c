@@ -601,7 +601,7 @@ test_network(size_t network, bool everything, struct leat_team *team)
             test_cut(&served, items, cuts);
         }
     }
-    if (everything && served.infos[served.source.input_count - 1].dtype == LEAT_DTYPE_F32) { /* any number of which is one */
+    if (everything && !LEAT_TEST_RACES_ONLY && served.infos[served.source.input_count - 1].dtype == LEAT_DTYPE_F32) { /* any number of which is one */
         test_writer(&served, 1);
         test_writer(&served, 2);
     }
@@ -624,10 +624,10 @@ main(void)
     }
     EXPECT(leat_team_create(&(struct leat_team_options){.size = TEAM, .spin_ns = 20000}, &team) == LEAT_OK);
     const bool has_int8 = (leat_backend_precisions(&leat_backend_cpu) & LEAT_PRECISION_BIT(LEAT_PRECISION_INT8)) != 0;
-    for (size_t i = 0; i < LEAT_COUNT_OF(shapes); i++) {
+    for (size_t i = 0; i < LEAT_COUNT_OF(shapes); i += LEAT_TEST_RACES_ONLY ? LEAT_COUNT_OF(shapes) - 1 : 1) {
         image = shapes[i];
         for (size_t n = 0; n < LEAT_COUNT_OF(networks); n++) {
-            for (int with_team = 0; with_team < 2 && (has_int8 || !networks[n].int8); with_team++) {
+            for (int with_team = LEAT_TEST_RACES_ONLY; with_team < 2 && (has_int8 || !networks[n].int8); with_team++) {
                 test_network(n, i == 0, with_team != 0 ? team : NULL);
             }
         }

@@ -27,7 +27,7 @@ below(uint32_t n)
 static void
 test_batches(void)
 {
-    for (uint32_t round = 0; round < 2000; round++) {
+    for (uint32_t round = 0; round < LEAT_TEST_ROUNDS(2000); round++) {
         const struct leat_autoscale_variant variant = {
             .batch_ns = below(50), .item_ns = 1 + below(20), .batch_max = 1 + below(64), .price = 1};
         const uint64_t objective_ns = below(400);
@@ -48,7 +48,7 @@ test_memory(void)
     enum { PERIODS = 200 };
     uint32_t loads[PERIODS], forgotten = 0;
 
-    for (uint32_t round = 0; round < 50; round++) {
+    for (uint32_t round = 0; round < LEAT_TEST_ROUNDS(50); round++) {
         const uint32_t hold = 1 + below(10);
         struct leat_autoscale_memory memory = {0};
         for (uint32_t now = 0; now < PERIODS; now++) {
@@ -64,7 +64,7 @@ test_memory(void)
             forgotten += qps < most;
         }
     }
-    EXPECT(forgotten > 100);
+    EXPECT(forgotten > LEAT_TEST_ROUNDS(100));
 }
 
 /* Capacity is to exceed the load by the headroom, or by what may come in an objective, whichever is more; and nobody is left without. */
@@ -266,7 +266,7 @@ test_brute_force(void)
     uint32_t scarce_worse = 0, scarce_worlds = 0, shed = 0;
     double worst = 1;
 
-    for (uint32_t round = 0; round < 500; round++) {
+    for (uint32_t round = 0; round < LEAT_TEST_ROUNDS(500); round++) {
         const bool scarce = round % 2, beside = below(2);
         autoscale_world_draw(&world, 1 + below(2), AUTOSCALE_SMALL | (scarce ? AUTOSCALE_SCARCE : 0), &random_state);
         struct brute brute = {.world = &world, .beside = beside, .best_price = UINT64_MAX};
@@ -285,7 +285,7 @@ test_brute_force(void)
     }
     (void)printf("brute force: %u of %u scarce worlds are not the cheapest, the worst %.4f times; %u shed\n", scarce_worse,
                  scarce_worlds, worst, shed);
-    EXPECT(worst <= 1.05 && shed > 20);
+    EXPECT(worst <= 1.05 && shed > LEAT_TEST_ROUNDS(20));
 }
 
 /* ---- Over time ----------------------------------------------------------------------------------------- */
@@ -350,7 +350,7 @@ test_over_time(void)
     static struct autoscale_world world;
     uint32_t orders = 0, room_made = 0;
 
-    for (uint32_t round = 0; round < 60; round++) {
+    for (uint32_t round = 0; round < LEAT_TEST_ROUNDS(60); round++) {
         const enum aim aim = round % AIMS;
         uint32_t only[8] = {0}, calm = 0;
         autoscale_world_draw(&world, 1 + below(4), round % 2 ? AUTOSCALE_SCARCE : 0, &random_state);
@@ -387,7 +387,7 @@ test_over_time(void)
         }
     }
     (void)printf("over time: %u orders, room was made in %u decisions\n", orders, room_made);
-    EXPECT(orders > 2000 && room_made > 20);
+    EXPECT(orders > LEAT_TEST_ROUNDS(2000) && room_made > LEAT_TEST_ROUNDS(20));
 }
 
 /* What is cheaper is waited for; what is not needed stays for its loading time; a load that comes back finds it there. */

@@ -84,7 +84,7 @@ test_measured(const char *folder)
 
     EXPECT(autoscale_world_read(&world, folder) && world.count == 5 && world.applications[0].variant_count == 20);
     for (uint32_t cores = 20; cores <= 320; cores *= 2) {
-        for (uint32_t round = 0; round < 20; round++, rounds++) {
+        for (uint32_t round = 0; round < LEAT_TEST_ROUNDS(20); round++, rounds++) {
             world.box.totals[0] = cores;
             for (uint32_t a = 0; a < world.count; a++) {
                 struct leat_autoscale_application *application = &world.applications[a];
@@ -108,12 +108,12 @@ main(int argc, char **argv)
     leat_test_init();
     random_state = leat_test_seed;
     EXPECT(argc == 2);
-    test_random_worlds(1, 0, 150);
-    test_random_worlds(1, AUTOSCALE_SCARCE, 150);
-    test_random_worlds(3, AUTOSCALE_SCARCE, 60);
-    test_random_worlds(8, AUTOSCALE_SCARCE, 30);
+    test_random_worlds(1, 0, LEAT_TEST_ROUNDS(150));
+    test_random_worlds(1, AUTOSCALE_SCARCE, LEAT_TEST_ROUNDS(150));
+    test_random_worlds(3, AUTOSCALE_SCARCE, LEAT_TEST_ROUNDS(60));
+    test_random_worlds(8, AUTOSCALE_SCARCE, LEAT_TEST_ROUNDS(30));
     test_random_worlds(22, AUTOSCALE_SCARCE, 3);
-    test_random_worlds(22, 0, 10);
+    test_random_worlds(22, 0, LEAT_TEST_ROUNDS(10));
     test_measured(argv[1]);
     return 0;
 }

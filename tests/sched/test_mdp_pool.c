@@ -220,7 +220,7 @@ best_gain(const struct chain *chain)
 static void
 test_best_of_all_policies(void)
 {
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0; round < LEAT_TEST_ROUNDS(60); round++) {
         struct pool_policy policy;
         struct chain chain;
         pool_policy_init(&policy, &ramsis_text, 1 + below(3), 1);
@@ -289,7 +289,7 @@ bound_by_pairs(const struct leat_mdp_pool_problem *p)
 static void
 test_bound_by_all_mixes(void)
 {
-    for (int round = 0; round < 2000; round++) {
+    for (int round = 0; round < LEAT_TEST_ROUNDS(2000); round++) {
         struct pool_policy policy;
         pool_policy_init(&policy, &ramsis_text, 1 + below(20), between(0.1, 4000));
         struct leat_mdp_pool_problem *p = &policy.problem;
@@ -480,7 +480,7 @@ static void
 test_any_shape(void)
 {
     static const uint32_t workers[] = {1, 2, 3, 4, 18, 300};
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0; round < LEAT_TEST_ROUNDS(60); round++) {
         struct pool_policy policy, again;
         for (int r = 0; r < 2; r++) {
             const uint64_t before = random_state;

@@ -11,7 +11,7 @@
 #include "sched/policy_solve.h"
 #include "tests/leat_test.h"
 
-enum { VARIANTS = 4, ROUNDS = 12, ITEMS_MAX = 16, RUNGS = 3 };
+enum { VARIANTS = 4, ROUNDS = LEAT_TEST_ROUNDS(12), ITEMS_MAX = 16, RUNGS = 3 };
 
 static uint64_t random_state;
 static const char *const names[VARIANTS] = {"a", "b", "c", "d"};

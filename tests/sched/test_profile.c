@@ -64,7 +64,7 @@ test_set_points_are_joined_by_lines(void)
 {
     uint64_t random = leat_test_seed;
 
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < LEAT_TEST_ROUNDS(200); round++) {
         struct leat_profile profile = {0};
         uint32_t chosen = random_below(&random, UINT32_C(1) << 17), first = 17, last = 0;
         uint64_t ns[17];
@@ -145,7 +145,7 @@ test_first_sample_is_believed(void)
 {
     uint64_t random = leat_test_seed;
 
-    for (int round = 0; round < 10000; round++) {
+    for (int round = 0; round < LEAT_TEST_ROUNDS(10000); round++) {
         struct leat_profile profile;
         const uint32_t items = 1 + random_below(&random, LEAT_ITEMS_MAX);
         const uint64_t ns = 100000 + random_below(&random, 1000000000);
@@ -163,7 +163,7 @@ test_a_line_is_learned_from_few(void)
 {
     uint64_t random = leat_test_seed;
 
-    for (int round = 0; round < 2000; round++) {
+    for (int round = 0; round < LEAT_TEST_ROUNDS(2000); round++) {
         struct leat_profile profile = {0};
         const double base = (double)random_below(&random, 10000000), slope = 1 + (double)random_below(&random, 100000);
         const uint32_t count = 2 + random_below(&random, 40), largest = 2u << random_below(&random, 15);
@@ -186,7 +186,7 @@ test_one_wild_observation_in_five(void)
 {
     uint64_t random = leat_test_seed;
 
-    for (int round = 0; round < 2000; round++) {
+    for (int round = 0; round < LEAT_TEST_ROUNDS(2000); round++) {
         struct leat_profile profile = {0};
         const double base = 1e5 + (double)random_below(&random, 1000000);
         const double slope = 1e3 + (double)random_below(&random, 100000);
@@ -209,7 +209,7 @@ test_the_line_never_falls(void)
 {
     uint64_t random = leat_test_seed;
 
-    for (int round = 0; round < 5000; round++) {
+    for (int round = 0; round < LEAT_TEST_ROUNDS(5000); round++) {
         struct leat_profile profile = {0};
         const uint32_t count = 1 + random_below(&random, 40);
         uint32_t smallest = LEAT_ITEMS_MAX;
@@ -239,7 +239,7 @@ test_the_curve_rises_where_full_knots_do(void)
 {
     uint64_t random = leat_test_seed;
 
-    for (int round = 0; round < 500; round++) {
+    for (int round = 0; round < LEAT_TEST_ROUNDS(500); round++) {
         struct leat_profile profile = {0};
         uint32_t items = 1 + random_below(&random, 16);
         uint64_t ns = 1 + random_below(&random, 1000000);
@@ -284,7 +284,7 @@ test_no_single_sample_moves_it_far(void)
 {
     uint64_t random = leat_test_seed;
 
-    for (int round = 0; round < 3000; round++) {
+    for (int round = 0; round < LEAT_TEST_ROUNDS(3000); round++) {
         struct leat_profile profile, before;
         const uint32_t quantile_ppm = quantiles_ppm[random_below(&random, LEAT_COUNT_OF(quantiles_ppm))];
         leat_profile_init(&profile, quantile_ppm, NULL);
@@ -426,7 +426,7 @@ test_the_99th_percentile_converges(void)
     uint64_t random = leat_test_seed;
     int above = 0, total = 0;
 
-    for (int round = 0; round < 100; round++) {
+    for (int round = 0; round < LEAT_TEST_ROUNDS(100); round++) {
         struct leat_profile profile;
         leat_profile_init(&profile, 990000, NULL);
         for (int i = 0; i < 2000; i++) {
@@ -477,7 +477,7 @@ expect_followed(uint32_t items, double factor, int samples)
 {
     uint64_t random = leat_test_seed;
 
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < LEAT_TEST_ROUNDS(200); round++) {
         struct leat_profile profile;
         const uint32_t quantile_ppm = quantiles_ppm[(size_t)round % LEAT_COUNT_OF(quantiles_ppm)];
         leat_profile_init(&profile, quantile_ppm, NULL);
@@ -551,7 +551,7 @@ test_any_input_is_survived(void)
     uint64_t random = leat_test_seed;
     static struct leat_profile a, b;
 
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < LEAT_TEST_ROUNDS(300); round++) {
         const uint32_t quantile_ppm = quantiles_ppm[random_below(&random, LEAT_COUNT_OF(quantiles_ppm))];
         leat_profile_init(&a, quantile_ppm, NULL);
         leat_profile_init(&b, quantile_ppm, NULL);

@@ -96,7 +96,7 @@ test_random_worlds(void)
     struct leat_scaler_application *all[3] = {&applications[0], &applications[1], &applications[2]};
     uint32_t without = 0, started = 0, resized = 0;
 
-    for (uint32_t world = 0; world < 25; world++) {
+    for (uint32_t world = 0; world < LEAT_TEST_ROUNDS(25); world++) {
         const struct leat_joint_box box = {.class_count = 1 + below(2), .classes = {{1 + below(60), 1 + below(3)}, {below(30), 1}}};
         const uint32_t count = 1 + below(3);
         const struct leat_scaler_options options = {.deviations = below(4),
@@ -144,7 +144,7 @@ test_random_worlds(void)
         free(memory);
     }
     (void)printf("%u without, %u started, %u resized\n", without, started, resized);
-    EXPECT(started > 500 && resized > 200);
+    EXPECT(started > LEAT_TEST_ROUNDS(500) && resized > LEAT_TEST_ROUNDS(200));
 }
 
 /* ---- One load ----------------------------------------------------------------------------------------- */
@@ -413,7 +413,7 @@ test_cores_that_go(void)
     struct leat_scaler_application *all[3] = {&applications[0], &applications[1], &applications[2]};
     uint32_t fewer = 0;
 
-    for (uint32_t world = 0; world < 200; world++) {
+    for (uint32_t world = 0; world < LEAT_TEST_ROUNDS(200); world++) {
         struct leat_scaler_options options = {.deviations = 2, .hold = 1 + below(20), .settle = 1 + below(8)};
         const uint32_t count = 1 + below(3);
         struct leat_joint_box box = {.class_count = 1, .classes = {{8 + below(40), 1}}};
@@ -465,7 +465,7 @@ test_cores_that_go(void)
         free(memory);
     }
     (void)printf("%u times more than one instance less\n", fewer);
-    EXPECT(fewer > 20);
+    EXPECT(fewer > LEAT_TEST_ROUNDS(20));
 }
 
 /* However much one asks for, and however dear it is, another that asks for little is not left without. */
@@ -900,7 +900,7 @@ test_what_suffices_no_more(void)
     const struct leat_scaler_options options = {.deviations = 2, .hold = 1, .settle = 1};
     uint32_t changed = 0;
 
-    for (uint32_t world = 0; world < 50; world++) {
+    for (uint32_t world = 0; world < LEAT_TEST_ROUNDS(50); world++) {
         const struct leat_joint_box box = draw_box();
         const uint32_t count = 2 + below(MANY - 1);
         struct leat_scaler_state state = {0};

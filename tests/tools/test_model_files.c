@@ -236,7 +236,7 @@ test_add(void)
     LEAT(0, "added other", "model", "add", "other", path, "--backend", "reference");
     EXPECT(count_kept(NULL) == 3); /* each content once */
     write_slow(path);
-    LEAT(0, "added slow", "model", "add", "slow", path);
+    LEAT(0, "added slow", "model", "add", "slow", path, "--items-max", "1");
 
     /* It is the daemon's now, and goes on after its death. */
     path_of("sub/table.data", path);

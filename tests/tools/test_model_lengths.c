@@ -205,7 +205,7 @@ expect_served(const char *name, const char *variant, const char *models, float a
         (void)snprintf(text, sizeof(text), lengths[l] <= 8 ? "%s@8" : lengths[l] <= 16 ? "%s@16" : "%s", variant);
         expect_variant(name, done[0].variant, text);
     }
-    for (uint32_t round = 0; round < 8; round++) {
+    for (uint32_t round = 0; round < LEAT_TEST_ROUNDS(8); round++) {
         size_t submitted, count;
         for (uint32_t q = 0; q < QUERIES; q++) {
             prepare(&target, &queries[q], (uint32_t)(leat_test_random(&random_state) % 3),

@@ -22,7 +22,9 @@
 #include "tests/zoo_lengths.h"
 #include "tools/zoo/zoo.h"
 
-enum { ITEMS = 2, OLDER_OPSET = 17 };
+enum { ITEMS = 2, OLDER_OPSET = 17, LATER = LEAT_OPSET_MAX - OLDER_OPSET };
+/* With a sanitizer of these the first and the last, for networks. */
+enum { STEP = LEAT_TEST_SHARE > 1 ? LATER - 1 : 1, TAKEN = (LATER - 1) / STEP + 1 };
 
 struct answer {
     struct leat_tensor_info infos[LEAT_TENSORS_MAX];
@@ -230,7 +232,7 @@ test_network(const struct zoo_model *model)
     }
     answer_of(&leat_backend_reference, graph, &before);
     leat_graph_destroy(graph);
-    for (int64_t opset = OLDER_OPSET + 1; opset <= LEAT_OPSET_MAX; opset++) {
+    for (int64_t opset = OLDER_OPSET + 1; opset <= LEAT_OPSET_MAX; opset += STEP) {
         ran += test_restamped(model, file, size, opset, &before);
     }
     answer_free(&before);
@@ -241,15 +243,14 @@ test_network(const struct zoo_model *model)
 static void
 test_networks(void)
 {
-    enum { LATER = LEAT_OPSET_MAX - OLDER_OPSET };
     size_t all = 0;
 
     for (size_t i = 0; i < zoo_model_count; i++) {
         const unsigned ran = test_network(&zoo_models[i]);
-        EXPECT(ran == 0 || ran == LATER);
-        all += ran == LATER;
+        EXPECT(ran == 0 || ran == TAKEN);
+        all += ran == TAKEN;
     }
-    (void)printf("%zu of %zu networks at all of the %d later opsets\n", all, zoo_model_count, LATER);
+    (void)printf("%zu of %zu networks at %d of the %d later opsets\n", all, zoo_model_count, TAKEN, LATER);
     EXPECT(all + LEAT_COUNT_OF(refusals) + LEAT_COUNT_OF(one_by_one) == zoo_model_count);
 }
 
