@@ -136,6 +136,7 @@ struct leat_graph {
     int64_t items;           /* 0 before specialisation, then the concrete batch */
     uint32_t trips_max;      /* of Loop and Scan, nested ones too, all together in one run; leat_graph_work() goes by it */
     bool batch_named;        /* by whoever imported it: see leat_graph_lead_batch() */
+    uint32_t planned_without; /* LEAT_PLANS_*: what backends leave out as they plan it */
     bool repeats;            /* inside a Loop or Scan: before specialisation, a state's free dims may be the first iteration's alone */
     int64_t opset;           /* LEAT_OPSET_MIN..LEAT_OPSET_MAX; with the name it picks the operator row */
     struct leat_graph_arena *arena; /* private */
@@ -269,16 +270,30 @@ LEAT_MUST_CHECK enum leat_status leat_signature_store(const struct leat_tensor_i
                                                       const int64_t *dims, const void *from, void *to,
                                                       uint16_t *ret_size);
 
-/* One rewriting step of the optimiser; the list in kernels/passes.c is the order they run in. */
+/* What the cpu backend does to whole plans. */
+enum {
+    LEAT_PLANS_LAYOUTS = 1, /* results stay as their kernels make them; without: each is made plain, and converted for each reader */
+    LEAT_PLANS_IN_PLACE = 2, /* results in the memory of an operand; without: none shares any */
+    LEAT_PLANS_MEMORY = 4,  /* what does not live at once has the same memory; without: everything has its own */
+    LEAT_PLANS_ALL = 7,
+};
+
+/*
+ * One step of the optimiser; the list in kernels/passes.c is the order they run in. Those that rewrite graphs come first,
+ * leat_pass_count of them; then those that plans are made with, in the order of LEAT_PLANS_*: `run` is NULL.
+ */
 struct leat_pass {
     const char *name;
     const char *doc;
     enum leat_status (*run)(struct leat_graph *graph, bool *ret_changed);
 };
 extern const struct leat_pass leat_passes[];
-extern const size_t leat_pass_count;
+extern const size_t leat_pass_count, leat_all_pass_count;
 
-/* Runs every pass whose bit is set in `mask` (bit i is leat_passes[i]); ~0 for all. Branches of Ifs are graphs like others. */
+/*
+ * Runs every pass whose bit is set in `mask` (bit i is leat_passes[i]), and has plans made with those alone; ~0 for all. Branches of
+ * Ifs are graphs like others.
+ */
 LEAT_MUST_CHECK enum leat_status leat_graph_optimise(struct leat_graph *graph, uint64_t mask);
 /* A mask for the above: all but those in `names`, with commas between them. LEAT_ERR_INVALID lists the names that there are. */
 LEAT_MUST_CHECK enum leat_status leat_passes_without(const char *names, uint64_t *ret_mask);

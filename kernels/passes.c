@@ -33,8 +33,13 @@ const struct leat_pass leat_passes[] = {
     {"fuse-activation", "let Conv, Gemm and MatMul apply an activation", leat_pass_fuse_activation},
     {"remove-dead-code", "drop nodes and constants that no output needs",
      leat_pass_remove_dead_code},
+    {"propagate-layouts", "hand on results as their kernels make them, in blocks or channels last: plain at the edges alone", NULL},
+    {"plan-in-place", "write results over what nobody reads any more, and reshape without a copy", NULL},
+    {"plan-memory", "give the same memory to what does not live at once", NULL},
 };
-const size_t leat_pass_count = LEAT_COUNT_OF(leat_passes);
+enum { PLAN_PASSES = 3 };
+_Static_assert(LEAT_PLANS_ALL == (1 << PLAN_PASSES) - 1, "one bit each");
+const size_t leat_pass_count = LEAT_COUNT_OF(leat_passes) - PLAN_PASSES, leat_all_pass_count = LEAT_COUNT_OF(leat_passes);
 
 /* Where numbers of 8 bits are multiplied is decided of the outermost graph alone (leat_graph_split_quantised). */
 static bool
@@ -80,19 +85,20 @@ run_passes(struct leat_graph *graph, uint64_t mask, bool inside)
 enum leat_status
 leat_graph_optimise(struct leat_graph *graph, uint64_t mask)
 {
+    graph->planned_without = (uint32_t)(~mask >> leat_pass_count & LEAT_PLANS_ALL);
     return run_passes(graph, mask, false);
 }
 
-/* leat_pass_count where there is none. */
+/* leat_all_pass_count where there is none. */
 static size_t
 find_pass(const char *name, size_t length)
 {
-    for (size_t p = 0; p < leat_pass_count; p++) {
+    for (size_t p = 0; p < leat_all_pass_count; p++) {
         if (strlen(leat_passes[p].name) == length && memcmp(leat_passes[p].name, name, length) == 0) {
             return p;
         }
     }
-    return leat_pass_count;
+    return leat_all_pass_count;
 }
 
 static enum leat_status
@@ -101,7 +107,7 @@ refuse_name(const char *name, size_t length)
     char known[512] = "";
     size_t used = 0;
 
-    for (size_t p = 0; p < leat_pass_count && used < sizeof(known); p++) {
+    for (size_t p = 0; p < leat_all_pass_count && used < sizeof(known); p++) {
         used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", p > 0 ? ", " : "", leat_passes[p].name);
     }
     return LEAT_FAIL(LEAT_ERR_INVALID, "there is no pass '%.*s'; there are %s", (int)(length < 64 ? length : 64), name,
@@ -115,7 +121,7 @@ leat_passes_without(const char *names, uint64_t *ret_mask)
 
     for (const char *name = names; name != NULL;) {
         const size_t length = strcspn(name, ","), pass = find_pass(name, length);
-        if (pass == leat_pass_count) {
+        if (pass == leat_all_pass_count) {
             return refuse_name(name, length);
         }
         mask &= ~(UINT64_C(1) << pass);

@@ -39,6 +39,7 @@ struct leat_model {
     dnnl_engine_t engine;
     dnnl_data_type_t type;
     bool quantised;
+    uint32_t planned_without; /* LEAT_PLANS_* */
     pthread_mutex_t mutex; /* of `constants`: control threads only */
     struct cpu_constants constants;
     uint64_t memory_left;        /* of the graph's limit, for all that is made of it */
@@ -101,6 +102,12 @@ bool
 cpu_model_is_quantised(const struct leat_model *model)
 {
     return model->quantised;
+}
+
+bool
+cpu_model_plans(const struct leat_model *model, uint32_t what)
+{
+    return (model->planned_without & what) == 0;
 }
 
 bool
@@ -207,6 +214,7 @@ cpu_model_load(const struct leat_model_source *source, struct leat_model **ret_m
     model->output_count = source->output_count;
     model->type = source->precision == LEAT_PRECISION_BF16 ? dnnl_bf16 : dnnl_f32;
     model->quantised = source->precision == LEAT_PRECISION_INT8;
+    model->planned_without = source->graph->planned_without;
     memcpy(model->infos, source->infos, tensors * sizeof(model->infos[0]));
     model->one_by_one = source->one_by_one;
     leat_item_layout_init(&model->layout, source);

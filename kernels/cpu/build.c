@@ -752,7 +752,7 @@ cpu_in_layout(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *m
     if (status == LEAT_OK) {
         status = cpu_add_reorder(b, from, *ret_tensor);
     }
-    if (status == LEAT_OK && b->best[value] == program->plain[value]) {
+    if (status == LEAT_OK && b->best[value] == program->plain[value] && cpu_model_plans(b->model, LEAT_PLANS_LAYOUTS)) {
         b->best[value] = *ret_tensor; /* the next reader probably wants the same */
     }
     return status;
@@ -778,7 +778,7 @@ cpu_whole(struct cpu_builder *b, uint32_t value, const dnnl_memory_desc_t *md, u
         const struct cpu_stored stored = cpu_stored_as(b, value);
         tensor->scale = stored.scale;
         tensor->zero = stored.zero;
-        b->whole[value] = *ret_tensor;
+        b->whole[value] = cpu_model_plans(b->model, LEAT_PLANS_LAYOUTS) ? *ret_tensor : CPU_NONE;
     } else {
         tensor->scale = b->program->tensors[from].scale;
         tensor->zero = b->program->tensors[from].zero;
@@ -1131,7 +1131,7 @@ cpu_may_overwrite(const struct cpu_builder *b, uint32_t value, uint32_t tensor)
             return false;
         }
     }
-    return b->uses[value] == 1 && !b->aliased[value] && b->program->tensors[tensor].constant == NULL;
+    return cpu_model_plans(b->model, LEAT_PLANS_IN_PLACE) && b->uses[value] == 1 && !b->aliased[value] && b->program->tensors[tensor].constant == NULL;
 }
 
 enum leat_status
@@ -1329,6 +1329,34 @@ touches_bounded(const struct leat_graph *graph, const struct leat_node *node)
     return bounded;
 }
 
+/* Its results, whatever layout its kernel gave them, where layouts are not handed on. */
+static enum leat_status
+make_results_plain(struct cpu_builder *b, const struct leat_node *node)
+{
+    enum leat_status status = LEAT_OK;
+
+    for (uint32_t o = 0; o < node->output_count && status == LEAT_OK; o++) {
+        const uint32_t value = node->outputs[o], whole = value != LEAT_VALUE_NONE ? b->whole[value] : CPU_NONE;
+        if (whole != CPU_NONE) {
+            const struct cpu_tensor from = b->program->tensors[whole];
+            dnnl_memory_desc_t md = cpu_value_md(&b->graph->values[value]);
+            md.data_type = from.md.data_type;
+            if (cpu_same_bytes(&from.md, &md)) {
+                continue;
+            }
+            status = new_in_layout(b, &md, &b->whole[value]);
+            if (status == LEAT_OK) {
+                b->program->tensors[b->whole[value]].scale = from.scale;
+                b->program->tensors[b->whole[value]].zero = from.zero;
+                status = cpu_add_reorder(b, whole, b->whole[value]);
+            }
+        } else if (value != LEAT_VALUE_NONE) {
+            status = cpu_plain(b, value, &b->best[value]);
+        }
+    }
+    return status;
+}
+
 /* The node has read what it reads. */
 static void
 release_inputs(struct cpu_builder *b, const struct leat_node *node)
@@ -1356,7 +1384,7 @@ lower(struct cpu_builder *b, const struct leat_node *node)
     /* What is as large as it turns out to be in a run is for the reference functions, but for what a branch makes. */
     const bool bounded = touches_bounded(b->graph, node), apart = bounded && node->op->kind != LEAT_OP_IF;
 #if defined(__x86_64__)
-    if (!bounded && cpu_expansion_waits(b)) {
+    if (!bounded && cpu_model_plans(b->model, LEAT_PLANS_LAYOUTS) && cpu_expansion_waits(b)) {
         b->waiting[node->outputs[0]] = node;
         return LEAT_OK;
     }
@@ -1370,6 +1398,9 @@ lower(struct cpu_builder *b, const struct leat_node *node)
     enum leat_status status = apart || (fused && !fusible) ? LEAT_AGAIN : lower_as_kind(b);
     if (status == LEAT_AGAIN) {
         status = cpu_lower_reference(b);
+    }
+    if (status == LEAT_OK && !cpu_model_plans(b->model, LEAT_PLANS_LAYOUTS)) {
+        status = make_results_plain(b, node);
     }
     if (status == LEAT_OK && b->observer != NULL && !bounded) {
         status = cpu_observe(b);
@@ -1479,7 +1510,9 @@ lower_graph(struct cpu_builder *b)
         uint64_t looks;
         copy_inputs(program);
         cpu_join_look_ups(program);
-        status = cpu_place_buffers(program->buffers, program->buffer_count, &program->scratch_bytes, &looks);
+        status = cpu_model_plans(b->model, LEAT_PLANS_MEMORY)
+                     ? cpu_place_buffers(program->buffers, program->buffer_count, &program->scratch_bytes, &looks)
+                     : cpu_place_apart(program->buffers, program->buffer_count, &program->scratch_bytes);
     }
     return status == LEAT_OK ? cpu_model_may_take(b->model, program->scratch_bytes) : status;
 }

@@ -20,6 +20,9 @@ cpu_lower_view(struct cpu_builder *b)
     if (b->node->output_count > 1 && b->node->outputs[1] != LEAT_VALUE_NONE) {
         return LEAT_AGAIN; /* Dropout's mask */
     }
+    if (!cpu_model_plans(b->model, LEAT_PLANS_IN_PLACE)) {
+        return LEAT_AGAIN; /* a copy */
+    }
     enum leat_status status = cpu_plain(b, from, &plain);
     if (status == LEAT_OK) {
         status = cpu_view(b, plain, &md, &view);

@@ -245,6 +245,22 @@ count_steps(const struct cpu_buffer *buffers, uint32_t count)
 }
 
 enum leat_status
+cpu_place_apart(struct cpu_buffer *buffers, uint32_t count, size_t *ret_bytes)
+{
+    size_t bytes = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        buffers[i].bytes = (size_t)leat_round_up(buffers[i].bytes, CPU_ALIGN);
+        buffers[i].offset = bytes;
+        if (buffers[i].first != CPU_NONE && __builtin_add_overflow(bytes, buffers[i].bytes, &bytes)) {
+            return LEAT_FAIL(LEAT_ERR_LIMIT, "without memory that results share a plan takes more than there can be");
+        }
+    }
+    *ret_bytes = bytes;
+    return LEAT_OK;
+}
+
+enum leat_status
 cpu_live_bytes(const struct cpu_buffer *buffers, uint32_t count, size_t *ret_bytes)
 {
     const uint32_t steps = count_steps(buffers, count);

@@ -495,6 +495,8 @@ bool cpu_is_reference(const struct cpu_step *step);
  */
 LEAT_MUST_CHECK enum leat_status cpu_place_buffers(struct cpu_buffer *buffers, uint32_t count, size_t *ret_bytes,
                                                    uint64_t *ret_looks);
+/* Offsets for all, such that none overlaps another, ever. LEAT_ERR_LIMIT where their bytes are more than a size_t. */
+LEAT_MUST_CHECK enum leat_status cpu_place_apart(struct cpu_buffer *buffers, uint32_t count, size_t *ret_bytes);
 /* Of placed buffers: what lives at once at the worst step, less than which no placement needs. */
 LEAT_MUST_CHECK enum leat_status cpu_live_bytes(const struct cpu_buffer *buffers, uint32_t count, size_t *ret_bytes);
 
@@ -508,6 +510,8 @@ const struct leat_graph *cpu_model_graph(const struct leat_model *model);
 dnnl_data_type_t cpu_model_type(const struct leat_model *model);
 /* What has a range is multiplied in whole numbers; the rest in cpu_model_type(), but large products in bf16 where that is fast. */
 bool cpu_model_is_quantised(const struct leat_model *model);
+/* LEAT_PLANS_*: plans are made with it. */
+bool cpu_model_plans(const struct leat_model *model, uint32_t what);
 /* Items of the input lie in a segment as in a plan. */
 bool cpu_model_takes_items(const struct leat_model *model, uint32_t input);
 /* True when the payload belongs to the model's own graph and so lives as long as the model. */

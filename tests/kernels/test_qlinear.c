@@ -498,7 +498,7 @@ static void
 expect_without_one(const struct leat_graph *fused, const float *x, const float *want, size_t count, float step, int steps,
                    struct leat_team *team)
 {
-    const size_t pass = (size_t)between(0, (int64_t)leat_pass_count - 1);
+    const size_t pass = (size_t)between(0, (int64_t)leat_all_pass_count - 1);
     struct leat_graph *graph = import_graph(&b);
     float *have = random_bytes(count * sizeof(*have));
     struct loaded loaded;

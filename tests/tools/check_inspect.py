@@ -68,6 +68,7 @@ def check_without(lenet, seen):
         assert [step["pass"] for step in less["passes"]] == [one for one in names if one != name]
         assert name not in {node.get("gone_by") for node in less["before"]["nodes"]}
         assert less["after"]["flop"] == seen["after"]["flop"]
+        assert (less["after"]["planned_bytes"] > 1.2 * less["after"]["bound_bytes"]) == (name == "plan-memory"), (name, less)
     less = inspect(lenet, "--runs", "3", "--without", "fuse-activation", "--svg", "less.svg")
     check_graph(less["before"], {node["name"] for node in less["after"]["nodes"]})
     check_graph(less["after"], None)

@@ -65,11 +65,11 @@ run_passes(struct inspected *inspected)
 {
     enum leat_status status = LEAT_OK;
 
-    LEAT_ASSERT(leat_pass_count <= LEAT_COUNT_OF(inspected->passes));
-    for (size_t p = 0; p < leat_pass_count && status == LEAT_OK; p++) {
-        const uint64_t mask = inspected->order->passes & UINT64_C(1) << p;
-        status = leat_graph_optimise(inspected->after.source, mask);
-        if (status == LEAT_OK && mask != 0) {
+    LEAT_ASSERT(leat_all_pass_count <= LEAT_COUNT_OF(inspected->passes));
+    for (size_t p = 0; p < leat_all_pass_count && status == LEAT_OK; p++) {
+        const uint64_t bit = UINT64_C(1) << p, plans = UINT64_MAX << leat_pass_count;
+        status = leat_graph_optimise(inspected->after.source, inspected->order->passes & (bit | plans));
+        if (status == LEAT_OK && (inspected->order->passes & bit) != 0) {
             inspected->passes[inspected->pass_count++] =
                 (struct inspected_pass){.name = leat_passes[p].name, .node_count = inspected->after.source->node_count};
             status = note_gone(&inspected->before, inspected->after.source, leat_passes[p].name);

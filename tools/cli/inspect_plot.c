@@ -210,7 +210,7 @@ without_text(uint64_t passes, char *text, size_t bytes)
     const char *name = "";
     uint32_t count = 0;
 
-    for (size_t p = 0; p < leat_pass_count; p++) {
+    for (size_t p = 0; p < leat_all_pass_count; p++) {
         if ((passes >> p & 1) == 0) {
             name = leat_passes[p].name;
             count++;

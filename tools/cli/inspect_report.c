@@ -116,7 +116,7 @@ inspect_print(const struct inspected *inspected, FILE *out)
         (void)fprintf(out, "run on %s: it refuses %s: %s\n", leat_filling_text(inspected->filling),
                       leat_filling_text(inspected->filling - 1), inspected->refused);
     }
-    for (size_t p = 0; p < leat_pass_count; p++) {
+    for (size_t p = 0; p < leat_all_pass_count; p++) {
         if ((order->passes >> p & 1) == 0) {
             (void)fprintf(out, "without %s: %s\n", leat_passes[p].name, leat_passes[p].doc);
         }
@@ -220,7 +220,7 @@ inspect_print_json(const struct inspected *inspected)
         (void)json_array_append_new(passes, json_pack("{s:s, s:i}", "pass", inspected->passes[p].name, "nodes",
                                                       (int)inspected->passes[p].node_count));
     }
-    for (size_t p = 0; p < leat_pass_count; p++) {
+    for (size_t p = 0; p < leat_all_pass_count; p++) {
         if ((order->passes >> p & 1) == 0) {
             (void)json_array_append_new(without, json_string(leat_passes[p].name));
         }
@@ -243,7 +243,7 @@ inspect_list_passes(bool json)
 {
     json_t *passes = json_array();
 
-    for (size_t p = 0; p < leat_pass_count; p++) {
+    for (size_t p = 0; p < leat_all_pass_count; p++) {
         if (!json) {
             (void)printf("%-18s %s\n", leat_passes[p].name, leat_passes[p].doc);
         }
