@@ -136,6 +136,7 @@ struct leat_graph {
     int64_t items;           /* 0 before specialisation, then the concrete batch */
     uint32_t trips_max;      /* of Loop and Scan, nested ones too, all together in one run; leat_graph_work() goes by it */
     bool batch_named;        /* by whoever imported it: see leat_graph_lead_batch() */
+    const char *misdeclared; /* in words: an output has other dimensions than its file says; NULL: none */
     uint32_t planned_without; /* LEAT_PLANS_*: what backends leave out as they plan it */
     bool repeats;            /* inside a Loop or Scan: before specialisation, a state's free dims may be the first iteration's alone */
     int64_t opset;           /* LEAT_OPSET_MIN..LEAT_OPSET_MAX; with the name it picks the operator row */

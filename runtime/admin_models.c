@@ -48,6 +48,9 @@ leat_admin_describe_choices(const struct leat_variant *variant, json_t *object)
     if (variant->one_by_one) {
         (void)json_object_set_new(object, "one_by_one", json_true());
     }
+    if (variant->misdeclared != NULL) {
+        (void)json_object_set_new(object, "misdeclared", json_string(variant->misdeclared)); /* none of what is not UTF-8 */
+    }
     if (variant->dims_json != NULL) {
         (void)json_object_set_new(object, "dims", json_loads(variant->dims_json, 0, NULL));
     }

@@ -53,6 +53,7 @@ struct leat_variant {
     enum leat_precision precision;
     char *dims_json; /* values of free dimensions of the file, by name; NULL: none were given */
     char *constants_json; /* of inputs of the file that are none of its own, by name; NULL: likewise */
+    char *misdeclared; /* as the graph's, or NULL */
     char *ranges_json; /* [least, most] of values of the graph, by name; NULL: it was not calibrated */
     uint32_t accuracy_ppm;
     uint64_t item_bytes[LEAT_TENSORS_MAX];

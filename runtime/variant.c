@@ -406,6 +406,10 @@ describe(const struct leat_variant_source *source, struct leat_variant *variant,
         status = leat_onnx_import_from(&file, &graphs->graph);
         json_decref(constants.json);
     }
+    if (status == LEAT_OK && graphs->graph->misdeclared != NULL) {
+        variant->misdeclared = strdup(graphs->graph->misdeclared);
+        status = variant->misdeclared != NULL ? LEAT_OK : LEAT_FAIL(LEAT_ERR_NOMEM, "no memory for a variant");
+    }
     if (status == LEAT_OK) {
         status = leat_graph_bind(graphs->graph, NULL, 0);
     }
@@ -1040,6 +1044,7 @@ leat_variant_destroy(struct leat_variant *variant)
     free(variant->copies);
     free(variant->dims_json);
     free(variant->constants_json);
+    free(variant->misdeclared);
     free(variant->ranges_json);
     free(variant);
 }

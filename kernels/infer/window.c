@@ -327,7 +327,7 @@ place_transposed(const struct leat_node *node, enum auto_pad mode, int64_t outpu
     /* All factors are at most LEAT_DIM_MAX: no overflow. */
     const int64_t full = in > 0 ? stride * (in - 1) + output_padding + reach : 0;
     if (wanted < 0 && (mode == PAD_SAME_UPPER || mode == PAD_SAME_LOWER)) {
-        wanted = in * stride;
+        wanted = in * stride < full ? in * stride : full; /* as ONNX infers it: kernels reach no further */
     }
     if (wanted >= 0) {
         const int64_t total = full > wanted ? full - wanted : 0;

@@ -929,10 +929,83 @@ find_output(struct importer *importer, const char *name, uint32_t *ret)
                : status;
 }
 
+/* A number that the file has for a dimension: 0, and what is below, is what exporters write for one that they do not know. */
+static bool
+has_number(const Onnx__TensorShapeProto__Dimension *dim)
+{
+    return dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && dim->dim_value > 0;
+}
+
+static bool
+fits(const struct leat_value *value, const Onnx__TensorShapeProto *said)
+{
+    bool fits = said->n_dim == value->rank;
+
+    for (uint32_t d = 0; fits && d < value->rank && !value->bounded; d++) {
+        fits = !has_number(said->dim[d]) || value->dims[d] < 0 || said->dim[d]->dim_value == value->dims[d];
+    }
+    return fits;
+}
+
+/* "[4,?,2]" */
+static const char *
+dims_text(const int64_t *dims, uint32_t rank, char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "[");
+
+    for (uint32_t d = 0; d < rank && used + 32 < bytes; d++) {
+        used += (size_t)(dims[d] > 0 ? snprintf(text + used, bytes - used, "%s%lld", d > 0 ? "," : "", (long long)dims[d])
+                                     : snprintf(text + used, bytes - used, "%s?", d > 0 ? "," : ""));
+    }
+    (void)snprintf(text + used, bytes - used, "]");
+    return text;
+}
+
+/* The name of what makes the value; "" for an input or a constant. */
+static const char *
+maker_of(const struct leat_graph *graph, uint32_t value)
+{
+    for (uint32_t n = graph->node_count; n-- > 0;) {
+        for (uint32_t o = 0; o < graph->nodes[n].output_count; o++) {
+            if (graph->nodes[n].outputs[o] == value) {
+                return graph->nodes[n].name;
+            }
+        }
+    }
+    return "";
+}
+
 /*
- * The file may say of an output what it is. Its type is what clients will read: it is true. Dimensions are what exporters leave as
- * they were before somebody changed the graph, and inference knows them better. Those of graphs inside are not known yet.
+ * Dimensions of outputs that inference knows to be others than the file says. ONNX Runtime warns of them and runs the file, and some
+ * that people publish are such; so it is served with what inference knows, and said. Of several outputs the first is named. What
+ * sizes from outside the file made of it is for whoever gave them. No dimensions at all are what tools leave that took them away. What
+ * the file says of values inside is nobody's contract, and is not looked at.
  */
+static enum leat_status
+compare_dims(const struct importer *importer, const char *name, uint32_t output, const Onnx__TensorShapeProto *said)
+{
+    const struct leat_onnx_source *source = importer->files->source;
+    struct leat_graph *graph = importer->graph;
+    const struct leat_value *value = &graph->values[output];
+    int64_t dims[LEAT_RANK_MAX];
+    char text[768], have[256], want[256];
+    uint32_t rank = 0;
+
+    if (source->dim_count > 0 || source->constant_count > 0 || graph->misdeclared != NULL || said == NULL || said->n_dim == 0 ||
+        fits(value, said)) {
+        return LEAT_OK;
+    }
+    for (; rank < said->n_dim && rank < LEAT_RANK_MAX; rank++) {
+        dims[rank] = has_number(said->dim[rank]) ? said->dim[rank]->dim_value : 0;
+    }
+    (void)snprintf(text, sizeof(text), "output '%.64s' of node '%.64s' is %s, and not %s as the file says", name,
+                   maker_of(graph, output), dims_text(value->dims, value->rank, have, sizeof(have)),
+                   dims_text(dims, rank, want, sizeof(want)));
+    graph->misdeclared = leat_graph_text(graph, text);
+    return graph->misdeclared != NULL ? LEAT_OK : leat_graph_shortage(graph);
+}
+
+/* The file may say of an output what it is. Its type is what clients will read: it is true. Those of graphs inside are not known yet. */
 static enum leat_status
 check_output_type(const struct importer *importer, const Onnx__ValueInfoProto *declared, uint32_t output)
 {
@@ -951,7 +1024,7 @@ check_output_type(const struct importer *importer, const Onnx__ValueInfoProto *d
         return LEAT_FAIL(LEAT_ERR_PROTO, "output '%.64s' has type %s, and not %s as the file says", leat_onnx_text(declared->name),
                          leat_dtype_text(dtype), leat_onnx_type_text(said, text));
     }
-    return LEAT_OK;
+    return compare_dims(importer, leat_onnx_text(declared->name), output, type->tensor_type->shape);
 }
 
 static enum leat_status

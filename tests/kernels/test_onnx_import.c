@@ -219,20 +219,19 @@ test_nameless_nodes(void)
     expect_refused(&builder, LEAT_ERR_PROTO, "node '#1' (operator Relu): output 0 must not be omitted");
 }
 
-/* What the file says of an output: its type is true or the file is refused; dimensions are whatever they are. */
+/* What the file says of an output: its type is true or the file is refused. */
 static void
-test_declared_outputs(void)
+test_declared_types(void)
 {
     static const struct {
         int input, output;
-        int64_t rows;
         const char *text; /* NULL: the file is read */
     } cases[] = {
-        {1, 1, -1, NULL},   {1, 0, -1, NULL}, {1, 1, 7, NULL},   {10, 10, -1, NULL},
-        {1, 7, -1, "output 'y' has type f32, and not INT64 (7) as the file says"},
-        {1, 8, -1, "output 'y' has type f32, and not STRING (8) as the file says"},
-        {1, 10, -1, "output 'y' has type f32, and not FLOAT16 (10) as the file says"},
-        {10, 16, -1, "output 'y' has type f16, and not BFLOAT16 (16) as the file says"},
+        {1, 1, NULL},   {1, 0, NULL}, {10, 10, NULL},
+        {1, 7, "output 'y' has type f32, and not INT64 (7) as the file says"},
+        {1, 8, "output 'y' has type f32, and not STRING (8) as the file says"},
+        {1, 10, "output 'y' has type f32, and not FLOAT16 (10) as the file says"},
+        {10, 16, "output 'y' has type f16, and not BFLOAT16 (16) as the file says"},
     };
 
     for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
@@ -242,18 +241,79 @@ test_declared_outputs(void)
         (void)builder_input(&b, "x", cases[c].input, DIMS(-1, 4));
         (void)builder_node(&b, "Relu", "x", "y");
         builder_output(&b, "y");
-        b.outputs[0]->type = builder_input(&b, "other", cases[c].output, DIMS(cases[c].rows, 4))->type;
+        b.outputs[0]->type = builder_input(&b, "other", cases[c].output, DIMS(-1, 4))->type;
         b.graph.n_input--;
         if (cases[c].text != NULL) {
             expect_refused(&b, LEAT_ERR_PROTO, cases[c].text);
             continue;
         }
         EXPECT(builder_import(&b, &graph) == LEAT_OK);
-        const struct leat_value *y = &graph->values[graph->outputs[0]];
-        EXPECT(y->dtype == leat_dtype_from_onnx(cases[c].input) && y->dims[0] == LEAT_DIM_BATCH && y->dims[1] == 4);
+        EXPECT(graph->values[graph->outputs[0]].dtype == leat_dtype_from_onnx(cases[c].input) && graph->misdeclared == NULL);
         leat_graph_destroy(graph);
         builder_fini(&b);
     }
+}
+
+/* Dimensions that it has wrong are told, and inference is believed. The first axis is free, the second is where a value is given. */
+static void
+test_declared_dims(void)
+{
+    static const char first[] = "output 'y' of node 'y' is [?,4,5], and not ";
+    static const struct {
+        uint32_t rank;
+        int64_t dims[4];
+        const char *said; /* NULL: it is right */
+    } cases[] = {
+        {3, {-1, 4, 5}, NULL},        {3, {7, 4, 5}, NULL}, {3, {-1, -1, -1}, NULL},          {3, {-1, 0, 5}, NULL},
+        {0, {0}, NULL},               {2, {-1, 20}, "[?,20]"}, {4, {1, 1, 4, 5}, "[1,1,4,5]"},
+        {3, {-1, 5, 4}, "[?,5,4]"},   {3, {7, 4, 6}, "[7,4,6]"},
+    };
+
+    for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
+        struct leat_graph *graph = NULL;
+        char text[128];
+        struct builder b;
+        builder_init(&b, 14);
+        (void)builder_input(&b, "x", 1, DIMS(-1, 4, 5));
+        (void)builder_node(&b, "Relu", "x", "y");
+        builder_output(&b, "x");
+        builder_output(&b, "y");
+        b.outputs[1]->type = builder_input(&b, "other", 1, cases[c].dims, cases[c].rank)->type;
+        b.graph.n_input--;
+        EXPECT(builder_import(&b, &graph) == LEAT_OK);
+        const struct leat_value *y = &graph->values[graph->outputs[1]];
+        EXPECT(y->rank == 3 && y->dims[0] == LEAT_DIM_BATCH && y->dims[1] == 4 && y->dims[2] == 5);
+        (void)snprintf(text, sizeof(text), "%s%s as the file says", first, cases[c].said != NULL ? cases[c].said : "");
+        EXPECT((graph->misdeclared != NULL) == (cases[c].said != NULL));
+        EXPECT(graph->misdeclared == NULL || strcmp(graph->misdeclared, text) == 0);
+        leat_graph_destroy(graph);
+        builder_fini(&b);
+    }
+}
+
+/* Nor is what a size from outside makes of an output in the file. */
+static void
+test_declared_before_sizes(void)
+{
+    const struct leat_dim_value five = {"M", 5}, seven = {"M", 7};
+    struct leat_onnx_source source = {.folder_fd = -1, .dims = &five, .dim_count = 1};
+    struct builder b;
+
+    builder_init(&b, 14);
+    (void)builder_input(&b, "x", 1, DIMS(-1, -2));
+    (void)builder_node(&b, "Relu", "x", "y");
+    builder_output(&b, "y");
+    b.outputs[0]->type = builder_input(&b, "other", 1, DIMS(-1, 7))->type;
+    b.graph.n_input--;
+    source.bytes = builder_pack(&b, &source.byte_count);
+    for (int i = 0; i < 3; i++) {
+        struct leat_graph *graph = NULL;
+        source.dim_count = i < 2;
+        source.dims = i == 0 ? &five : &seven;
+        EXPECT(leat_onnx_import_from(&source, &graph) == LEAT_OK && graph->misdeclared == NULL);
+        leat_graph_destroy(graph);
+    }
+    builder_fini(&b);
 }
 
 static void
@@ -987,7 +1047,9 @@ main(void)
     test_foreign_constants();
     test_names();
     test_nameless_nodes();
-    test_declared_outputs();
+    test_declared_types();
+    test_declared_dims();
+    test_declared_before_sizes();
     test_arity();
     test_attributes();
     test_tensors();

@@ -714,6 +714,14 @@ test_symbolic_shapes_of_indexing(void)
     weights("w", DIMS(3, 2, 3, 3));
     (void)builder_ints(&b, builder_node(&b, "ConvTranspose", "x w", "y"), "strides", DIMS(2, 2));
     EXPECT_SHAPE(N, 2, 11, 13);
+    for (int lower = 0; lower < 2; lower++) { /* kernels reach 10 of 2 * 5 rows and 17 of 3 * 6 columns */
+        start(13, DIMS(-1, 3, 5, 6));
+        weights("w", DIMS(3, 2, 3, 2));
+        Onnx__NodeProto *node = builder_node(&b, "ConvTranspose", "x w", "y");
+        (void)builder_string(&b, node, "auto_pad", lower ? "SAME_LOWER" : "SAME_UPPER");
+        (void)builder_ints(&b, node, "strides", DIMS(2, 3));
+        EXPECT_SHAPE(N, 2, 10, 17);
+    }
 
     start(14, DIMS(-1, 7, 3)); /* sequences of 7, the batch first */
     weights("w", DIMS(1, 20, 3));

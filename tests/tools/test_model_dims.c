@@ -2,7 +2,8 @@
 /*
  * Goal     A model whose file leaves dimensions free is served once they are given values, by `leat model add --dim` or in the
  *          configuration; `leat model show` says them, and they outlive a restart. What is missing, wrong, double or too large
- *          is refused with its name, and nothing is added. A dimension that is not the first may be said to count items.
+ *          is refused with its name, and nothing is added. A dimension that is not the first may be said to count items. An output that
+ *          is not as its file says is served as it is, and told.
  * Method   leatd and leat as processes; models of leat-zoo in their test size.
  */
 #include <signal.h>
@@ -89,6 +90,50 @@ test_requests(void)
     leat_close(session);
 }
 
+/* Packs it, and is done with it. */
+static char *
+save(struct builder *b, const char *name)
+{
+    char *path = malloc(strlen(leatd.root.path) + strlen(name) + 2);
+    size_t size;
+
+    EXPECT(path != NULL);
+    (void)sprintf(path, "%s/%s", leatd.root.path, name);
+    const void *bytes = builder_pack(b, &size);
+    FILE *file = fopen(path, "wb");
+    EXPECT(file != NULL && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
+    builder_fini(b);
+    return path;
+}
+
+/* ---- Outputs that are not what the file says ---------------------------------------------------- */
+
+#define MISDECLARED "output 'y' of node 'y' is [?,4], and not [?,7] as the file says"
+
+/* It is served, and what is wrong with it is said wherever it is shown. */
+static void
+test_misdeclared(void)
+{
+    struct builder b;
+
+    builder_init(&b, 14);
+    (void)builder_input(&b, "x", 1, DIMS(-1, 4));
+    (void)builder_node(&b, "Relu", "x", "y");
+    builder_output(&b, "y");
+    b.outputs[0]->type = builder_input(&b, "other", 1, DIMS(-1, 7))->type;
+    b.graph.n_input--;
+    char *path = save(&b, "lies.onnx");
+    LEAT(0, "\n" MISDECLARED "\n", "model", "inspect", path, "--runs", "1");
+    LEAT(0, "\"misdeclared\":\"" MISDECLARED "\"", "model", "inspect", path, "--runs", "1", "--json");
+    LEAT(0, "\n    " MISDECLARED "\n", "model", "add", "lies", path);
+    LEAT(0, "\n    " MISDECLARED "\n", "model", "list");
+    LEAT(0, "\n    " MISDECLARED "\n", "model", "show", "lies");
+    LEAT(0, "\"misdeclared\":\"" MISDECLARED "\"", "model", "show", "lies", "--json");
+    LEAT(0, "\"ok\"", "run", "lies", "--items", "2", "--json");
+    LEAT(0, "removed", "model", "remove", "lies");
+    free(path);
+}
+
 /* ---- Sequences before items --------------------------------------------------------------------- */
 
 /* An LSTM of x[M][N][4], as PyTorch has it by default: M steps of N items. */
@@ -96,11 +141,7 @@ static char *
 write_sequence_first(void)
 {
     struct builder b;
-    size_t size;
-    char *path = malloc(strlen(leatd.root.path) + 16);
 
-    EXPECT(path != NULL);
-    (void)sprintf(path, "%s/lstm.onnx", leatd.root.path);
     builder_init(&b, 14);
     (void)builder_input(&b, "x", 1, DIMS(-2, -1, 4));
     (void)builder_constant(&b, "w", 1, NULL, DIMS(1, 8, 4));
@@ -109,11 +150,7 @@ write_sequence_first(void)
     (void)builder_int(&b, builder_node(&b, "LSTM", "x w r", "all"), "hidden_size", 2);
     (void)builder_node(&b, "Squeeze", "all one", "y");
     builder_output(&b, "y");
-    const void *bytes = builder_pack(&b, &size);
-    FILE *file = fopen(path, "wb");
-    EXPECT(file != NULL && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
-    builder_fini(&b);
-    return path;
+    return save(&b, "lstm.onnx");
 }
 
 static void
@@ -149,6 +186,7 @@ main(void)
     leatd_start(&leatd, "");
     test_add(gru, bert, words);
     test_requests();
+    test_misdeclared();
     expect_served();
     char *lstm = write_sequence_first();
     add_sequence_first(lstm);

@@ -343,6 +343,14 @@ print_instances(const json_t *variant)
 }
 
 void
+print_misdeclared(const json_t *model)
+{
+    if (json_object_get(model, "misdeclared") != NULL) {
+        (void)printf("    %s\n", text_of(model, "misdeclared"));
+    }
+}
+
+void
 print_variant(const json_t *variant)
 {
     const double accuracy = (double)number_of(variant, "accuracy_ppm") / 1e4;
@@ -379,6 +387,7 @@ print_variant(const json_t *variant)
     if (json_is_true(json_object_get(variant, "one_by_one"))) {
         (void)printf("    run for one item at a time\n");
     }
+    print_misdeclared(variant);
     const char *name, *separator = "    dimensions ";
     json_t *value;
     json_object_foreach(json_object_get(variant, "dims"), name, value) {

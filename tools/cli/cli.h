@@ -98,6 +98,8 @@ json_t *find_named(const json_t *list, const char *name);
 
 /* What is known of a variant, without its times. */
 void print_variant(const json_t *variant);
+/* What a model's file says of an output that is not so, on a line. */
+void print_misdeclared(const json_t *model);
 /* Its variants for shorter sequences, with their times; `header`: what the columns are before each. */
 void print_shorter(const json_t *variant, bool header);
 /* Why a model's largest batch is what it is, in words; NULL: somebody said so. */

@@ -112,6 +112,9 @@ inspect_print(const struct inspected *inspected, FILE *out)
     if (inspected->one_by_one) {
         (void)fprintf(out, "run for one item at a time: items of a batch may meet, or sizes depend on what is in them\n");
     }
+    if (inspected->before.source->misdeclared != NULL) {
+        (void)fprintf(out, "%s\n", inspected->before.source->misdeclared);
+    }
     if (inspected->filling != LEAT_FILLING_DRAWN) {
         (void)fprintf(out, "run on %s: it refuses %s: %s\n", leat_filling_text(inspected->filling),
                       leat_filling_text(inspected->filling - 1), inspected->refused);
@@ -228,14 +231,18 @@ inspect_print_json(const struct inspected *inspected)
     for (uint32_t c = 0; c < order->cores; c++) {
         (void)json_array_append_new(cpus, json_integer(inspected->cpus[c]));
     }
-    print_json(json_pack("{s:s, s:i, s:b, s:s, s:s, s:o, s:i, s:i, s:o, s:o, s:o, s:o, s:o}", "model", order->name, "items",
+    json_t *shown = json_pack("{s:s, s:i, s:b, s:s, s:s, s:o, s:i, s:i, s:o, s:o, s:o, s:o, s:o}", "model", order->name, "items",
                          (int)order->items,
                          "one_by_one", (int)inspected->one_by_one,
                          "filled_with", leat_filling_text(inspected->filling),
                          "precision", leat_precision_text(order->precision), "cpus", cpus, "runs", (int)inspected->runs,
                          "nodes_in_file", (int)inspected->file_nodes, "passes", passes, "without", without, "before",
                          graph_json(&inspected->before),
-                         "after", graph_json(&inspected->after), "numbers", numbers_json(&inspected->numbers)));
+                         "after", graph_json(&inspected->after), "numbers", numbers_json(&inspected->numbers));
+    if (inspected->before.source->misdeclared != NULL) {
+        (void)json_object_set_new(shown, "misdeclared", json_string(inspected->before.source->misdeclared));
+    }
+    print_json(shown);
 }
 
 void

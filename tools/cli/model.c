@@ -615,6 +615,7 @@ print_added(const char *verb, const json_t *reply)
         (void)printf(", stands for %.2f %%", accuracy);
     }
     (void)printf("\n");
+    print_misdeclared(reply);
 }
 
 /* All that were added, and what was not worth it. */
@@ -886,6 +887,7 @@ model_list(const struct model_options *options)
         if (json_is_true(json_object_get(row, "one_by_one"))) {
             (void)printf("    run for one item at a time\n");
         }
+        print_misdeclared(row);
         json_array_foreach(json_object_get(row, "tensors"), t, tensor) {
             print_tensor(tensor);
         }
