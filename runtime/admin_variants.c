@@ -179,20 +179,19 @@ judge(const struct leat_admin_order *order, const struct made *first, const stru
     return false;
 }
 
-/* Of a file that is quantised itself: the one that was ordered is an error, one of several is left out. */
+/* What there can be no int8 of: the one that was ordered is an error, one of several is left out. */
 static enum leat_status
-refuse_int8(const struct leat_admin_order *order, json_t *left_out)
+refuse_int8(const struct leat_admin_order *order, const char *reason, json_t *left_out)
 {
     struct made made;
 
     if (!order->variants) {
-        return LEAT_FAIL(LEAT_ERR_INVALID, "model '%s': %s", order->source.name, LEAT_VARIANT_QUANTISED);
+        return LEAT_FAIL(LEAT_ERR_INVALID, "model '%s': %s", order->source.name, reason);
     }
     const enum leat_status status = name_variant(order, LEAT_PRECISION_INT8, &made);
     if (status == LEAT_OK) {
         (void)json_array_append_new(left_out, json_pack("{s:s, s:s, s:s}", "name", made.name, "precision",
-                                                        leat_precision_text(LEAT_PRECISION_INT8), "reason",
-                                                        LEAT_VARIANT_QUANTISED));
+                                                        leat_precision_text(LEAT_PRECISION_INT8), "reason", reason));
     }
     return status;
 }
@@ -326,8 +325,10 @@ leat_admin_add_variants(struct leat_daemon *daemon, const struct leat_admin_orde
     if (status == LEAT_OK && order->set != NULL &&
         ((precisions & int8) != 0 || (!order->variants && ordered == LEAT_PRECISION_INT8))) {
         status = leat_daemon_calibrate(daemon, &order->source, order->set, &ranges);
-        if (status == LEAT_OK && ranges == NULL) {
-            status = refuse_int8(order, left_out);
+        if (status == LEAT_ERR_UNSUPPORTED || (status == LEAT_OK && ranges == NULL)) { /* what else cannot be done f32 says, too */
+            char reason[256];
+            (void)snprintf(reason, sizeof(reason), "%s", status == LEAT_OK ? LEAT_VARIANT_QUANTISED : leat_error_text());
+            status = refuse_int8(order, reason, left_out);
             precisions &= ~int8;
         }
     }

@@ -284,7 +284,7 @@ leat_daemon_calibrate(struct leat_daemon *daemon, const struct leat_variant_sour
     note_loading(daemon, source->name);
     const enum leat_status status = leat_calibrate(&placed, set, &daemon->stops, ret_ranges);
     note_loading(daemon, NULL);
-    return status == LEAT_OK ? LEAT_OK : leat_err_prefix(status, "model '%s'", source->name);
+    return status == LEAT_OK || status == LEAT_ERR_UNSUPPORTED ? status : leat_err_prefix(status, "model '%s'", source->name);
 }
 
 enum leat_status

@@ -443,7 +443,7 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_prepare_model(struct leat_daemon *d
                                                            const struct leat_variant_source *source,
                                                            struct leat_daemon_model **ret_model);
 struct leat_validation_set;
-/* What int8 needs: see leat_calibrate(). */
+/* What int8 needs: see leat_calibrate(). LEAT_ERR_UNSUPPORTED is why there is no int8 of it, without the model's name. */
 LEAT_MUST_CHECK enum leat_status leat_daemon_calibrate(struct leat_daemon *daemon, const struct leat_variant_source *source,
                                                        const struct leat_validation_set *set, json_t **ret_ranges);
 LEAT_MUST_CHECK enum leat_status leat_daemon_validate_model(const struct leat_daemon *daemon,

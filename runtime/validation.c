@@ -485,8 +485,8 @@ look_at(struct calibrated *calibrated, uint32_t t, uint32_t first, uint32_t item
 
     for (size_t at = 0; at < all; at += element) {
         if (!is_finite(data + at, info->dtype)) {
-            return LEAT_FAIL(LEAT_ERR_INVALID,
-                             "validation: element %zu of input '%s' of item %zu is not finite, and int8 takes its ranges from the set",
+            return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                             "element %zu of input '%s' of item %zu is not finite, and int8 takes its ranges from the set",
                              at % bytes / element, info->name, first + at / bytes);
         }
     }
@@ -514,9 +514,9 @@ check_ranges(const struct leat_calibration *calibration, const struct calibrated
     useless = varying == 0 ? 0 : useless;
     return useless == UINT32_MAX
                ? LEAT_OK
-               : LEAT_FAIL(LEAT_ERR_INVALID,
-                           "validation: input '%s' is one number throughout the %u items that int8 takes its ranges from: give a set "
-                           "with inputs like those that will be asked, or leave int8 out",
+               : LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                           "input '%s' is one number throughout the %u items that int8 takes its ranges from: give a set with "
+                           "inputs like those that will be asked",
                            calibrated->infos[useless].name, items);
 }
 

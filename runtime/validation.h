@@ -55,7 +55,7 @@ LEAT_MUST_CHECK enum leat_status leat_validate(const struct leat_variant *varian
  * What int8 needs to know of a model: {name: [least, most]} of values of its graph, see kernels/cpu/calibrate.h, from the first
  * LEAT_CALIBRATION_ITEMS items of the set; of a model of sequences, at all its lengths, in short ones from the beginnings of the
  * items: short sequences have other values. A new reference; NULL where the file is quantised itself: it runs as it says, and there
- * is no int8 of it. Errors as of leat_validate(). One core runs it.
+ * is no int8 of it. LEAT_ERR_UNSUPPORTED where the set says nothing of ranges; other errors as of leat_validate(). One core runs it.
  */
 #define LEAT_CALIBRATION_ITEMS 512u
 LEAT_MUST_CHECK enum leat_status leat_calibrate(const struct leat_variant_source *source, const struct leat_validation_set *set,
