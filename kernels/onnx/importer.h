@@ -102,6 +102,7 @@ struct importer {
     struct half *halves; /* [LEAT_GRAPH_VALUES_MAX]; NULL until one is needed. Not of an inner graph */
     struct capture *captures; /* [LEAT_ONNX_CAPTURES_MAX], of an inner graph */
     uint32_t capture_count;
+    uint32_t renamed; /* elements of sequences whose names the file has itself */
     uint32_t loops;  /* that the graph is in, in each other */
     uint32_t graphs; /* likewise */
 };

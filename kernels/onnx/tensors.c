@@ -142,12 +142,23 @@ find_position(const struct maker *maker, size_t input, uint32_t count, bool inse
 
 /* ---- What is made ------------------------------------------------------------------------------------------------ */
 
+/*
+ * "sequence.i", or "sequence.i#n" where the file has something of that name itself. No two are the same: what is behind the last
+ * '.' or '#' differs, or what is before it.
+ */
 static const char *
 element_name(const struct maker *maker, const char *sequence, uint32_t i)
 {
-    char name[560];
-    (void)snprintf(name, sizeof(name), "%.512s.%u", sequence, i);
-    return leat_graph_text(maker->importer->graph, name);
+    struct importer *importer = maker->importer;
+    const struct call *call = leat_onnx_call_around(importer);
+    const size_t bytes = strlen(sequence) + 32, path = call != NULL ? strlen(call->name) + 1 : 0; /* which the file's names have not */
+    char *name = leat_graph_alloc(importer->graph, bytes, 1);
+    const size_t end = name != NULL ? (size_t)snprintf(name, bytes, "%s.%u", sequence, i) : 0;
+
+    while (name != NULL && path < end && leat_onnx_find(importer, name + path) != NULL) {
+        (void)snprintf(name + end, bytes - end, "#%u", importer->renamed++);
+    }
+    return name;
 }
 
 static enum leat_status

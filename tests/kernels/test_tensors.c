@@ -378,6 +378,53 @@ test_refused(void)
     expect_refused(&b, "s", LEAT_ERR_UNSUPPORTED, "(operator SplitToSequence, domain '') is not supported");
 }
 
+/* All values of a graph that come of sequences have names of their own, whatever the file calls its tensors. */
+static void
+test_names(void)
+{
+    static const int64_t three = 3;
+
+    for (int in_function = 0; in_function < 2; in_function++) {
+        struct builder b, body;
+        struct builder *const of = in_function ? &body : &b;
+        start(&b, 17);
+        builder_init(&body, 17);
+        (void)builder_constant(&b, "three", ONNX_I64, &three, NULL, 0);
+        (void)builder_node(of, "SplitToSequence", "x three", "s");
+        (void)builder_node(of, "Relu", "x", "s.0");
+        (void)builder_node(of, "Neg", "x", "s.0#0");
+        (void)builder_node(of, "Neg", "s.0", "s.1#1");
+        (void)builder_node(of, "SequenceConstruct", "s.0 x", "s.1");
+        if (in_function) {
+            (void)builder_node(of, "ConcatFromSequence", "s", "t");
+            (void)builder_int(of, body.nodes[body.graph.n_node - 1], "axis", 1);
+            (void)builder_function(&b, "F", "x three", "t s.1#1", &body);
+            (void)builder_call(&b, "F", "x three", "t u");
+            builder_output(&b, "t");
+            builder_output(&b, "u");
+        } else {
+            builder_output(&b, "s");
+            builder_output(&b, "s.0");
+            builder_output(&b, "s.0#0");
+            builder_output(&b, "s.1");
+            builder_output(&b, "s.1#1");
+        }
+        struct leat_graph *graph = import_graph(&b);
+        for (uint32_t o = 0; o < graph->output_count; o++) {
+            for (uint32_t p = 0; p < o; p++) {
+                EXPECT(strcmp(graph->values[graph->outputs[o]].name, graph->values[graph->outputs[p]].name) != 0);
+            }
+        }
+        for (uint32_t v = 0; v < graph->value_count; v++) { /* but for what nodes of the importer read: constants */
+            for (uint32_t w = 0; w < v && graph->values[v].data == NULL; w++) {
+                EXPECT(graph->values[w].data != NULL || strcmp(graph->values[v].name, graph->values[w].name) != 0);
+            }
+        }
+        leat_graph_destroy(graph);
+        builder_fini(&body);
+    }
+}
+
 int
 main(void)
 {
@@ -391,5 +438,6 @@ main(void)
     test_joined();
     test_inside();
     test_refused();
+    test_names();
     return 0;
 }
