@@ -10,16 +10,21 @@
 
 enum { OPERATORS_MAX = 512, NAME_MAX_BYTES = 64 };
 
+/* Why cases that pass do not run with every input live, or not as the batches that they look like. */
+enum { WHY_CONSTANTS, WHY_MEET, WHY_REASON, WHYS = WHY_REASON + SERVED_REASONS };
+
 /* What became of the cases that have a node of one operator. */
 struct operator_cases {
     char name[NAME_MAX_BYTES];
     unsigned outcomes[COVERAGE_OUTCOMES];
+    uint32_t types; /* of first inputs, in those that pass */
 };
 
 static struct {
     struct operator_cases operators[OPERATORS_MAX];
     size_t operator_count;
     unsigned outcomes[COVERAGE_OUTCOMES], inference_covered, inference_cases;
+    unsigned served[SERVED_MANNERS], whys[OPERATORS_MAX][WHYS];
     unsigned
         blamed[OPERATORS_MAX]
               [COVERAGE_OUTCOMES]; /* cases of inference that do not run, by their first operator */
@@ -114,9 +119,38 @@ blame(const Onnx__ModelProto *model)
     return find(unknown != NULL ? unknown : model->graph->n_node > 0 ? model->graph->node[0]->op_type : "");
 }
 
+static void
+add_served(const Onnx__ModelProto *model, const struct served *served)
+{
+    unsigned *whys = counts.whys[blame(model)];
+
+    counts.served[served->one]++;
+    counts.served[SERVED_BATCH] += served->apart;
+    whys[WHY_CONSTANTS] += served->one == SERVED_CONSTANTS;
+    whys[WHY_REASON + served->reason] += served->one == SERVED_NEITHER;
+    whys[WHY_MEET] += served->batch && !served->apart;
+}
+
+static void
+add_types(const struct leat_graph *graph)
+{
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        const struct leat_node *node = &graph->nodes[n];
+        const struct leat_value *first = leat_node_input(graph, node, 0);
+        if (first != NULL) {
+            counts.operators[find(node->op->name)].types |= 1u << first->dtype;
+        }
+        for (uint32_t a = 0; a < node->attribute_count; a++) {
+            if (node->attributes[a].kind == LEAT_ATTRIBUTE_GRAPH) {
+                add_types(node->attributes[a].graph);
+            }
+        }
+    }
+}
+
 void
 coverage_add(const Onnx__ModelProto *model, const char *suite, const char *name,
-             enum coverage outcome)
+             enum coverage outcome, const struct leat_graph *imported, const struct served *served)
 {
     const Onnx__GraphProto *graph = model->graph;
     const bool counts_in = strcmp(suite, "node") == 0 && concerns_inference(model, name);
@@ -131,6 +165,10 @@ coverage_add(const Onnx__ModelProto *model, const char *suite, const char *name,
             counts.operators[find(graph->node[n]->op_type)].outcomes[outcome]++;
         }
     }
+    if (outcome == COVERAGE_PASSED) {
+        add_types(imported);
+        add_served(model, served);
+    }
     counts.inference_cases += counts_in;
     counts.inference_covered += counts_in && outcome == COVERAGE_PASSED;
     if (counts_in && outcome != COVERAGE_PASSED) {
@@ -142,6 +180,12 @@ unsigned
 coverage_count(enum coverage outcome)
 {
     return counts.outcomes[outcome];
+}
+
+unsigned
+coverage_served(enum served_manner manner)
+{
+    return counts.served[manner];
 }
 
 void
@@ -169,8 +213,8 @@ write_types(FILE *page, uint32_t types)
     for (uint32_t dtype = 1; dtype <= LEAT_DTYPE_MAX; dtype++) {
         all |= 1u << dtype;
     }
-    if ((types & all) == all) {
-        (void)fprintf(page, "any");
+    if ((types & all) == all || types == 0) {
+        (void)fprintf(page, types == 0 ? "-" : "any");
         return;
     }
     for (uint32_t dtype = 1; dtype <= LEAT_DTYPE_MAX; dtype++) {
@@ -213,6 +257,8 @@ write_operator(FILE *page, size_t first, size_t end, const char *const *elsewher
     } else {
         write_types(page, types);
     }
+    (void)fprintf(page, " | ");
+    write_types(page, counts.operators[find(op->name)].types);
     if (elsewhere[own] != NULL) {
         (void)fprintf(page, " | own | ");
     } else {
@@ -229,24 +275,25 @@ compare_names(const void *a, const void *b)
                   counts.operators[*(const size_t *)b].name);
 }
 
+/* A row of how many cases, and of which operators; of_each[i] of operator i, `step` apart. */
 static void
-write_missing(FILE *page, enum coverage outcome)
+write_cases(FILE *page, const char *why, const unsigned *of_each, size_t step)
 {
     size_t order[OPERATORS_MAX];
     unsigned total = 0;
 
     for (size_t i = 0; i < counts.operator_count; i++) {
         order[i] = i;
-        total += counts.blamed[i][outcome];
+        total += of_each[i * step];
     }
     if (total == 0) {
         return;
     }
     qsort(order, counts.operator_count, sizeof(order[0]), compare_names);
-    (void)fprintf(page, "| %s | %u |", coverage_text(outcome), total);
+    (void)fprintf(page, "| %s | %u |", why, total);
     const char *before = " ";
     for (size_t i = 0; i < counts.operator_count; i++) {
-        const unsigned cases = counts.blamed[order[i]][outcome];
+        const unsigned cases = of_each[order[i] * step];
         if (cases > 0) {
             (void)fprintf(page, "%s%s %u", before, counts.operators[order[i]].name, cases);
             before = ", ";
@@ -255,21 +302,64 @@ write_missing(FILE *page, enum coverage outcome)
     (void)fprintf(page, " |\n");
 }
 
+static void
+write_served(FILE *page)
+{
+    (void)fprintf(page,
+                  "\n## Through the backends\n\n"
+                  "Of the %u cases of all suites that run with the recorded result by the reference functions, so many do so through "
+                  "`reference`\n"
+                  "and as many through `cpu`, after all passes:\n\n"
+                  "| how | cases |\n|---|---|\n"
+                  "| one item at a time, every input live | %u |\n"
+                  "| one item at a time, some inputs constant | %u |\n"
+                  "| not one item at a time | %u |\n"
+                  "| as a batch in two segments too, those inputs live that have it | %u |\n\n"
+                  "Why cases do not run in the first way, or not as the batch that outputs and an input have, by the first "
+                  "operator:\n\n"
+                  "| why | cases | operators |\n|---|---|---|\n",
+                  counts.outcomes[COVERAGE_PASSED], counts.served[SERVED_LIVE], counts.served[SERVED_CONSTANTS],
+                  counts.served[SERVED_NEITHER], counts.served[SERVED_BATCH]);
+    write_cases(page, "an input has to be a constant", &counts.whys[0][WHY_CONSTANTS], WHYS);
+    for (int reason = SERVED_NO_REASON + 1; reason < SERVED_REASONS; reason++) {
+        write_cases(page, served_text((enum served_reason)reason), &counts.whys[0][WHY_REASON + reason], WHYS);
+    }
+    write_cases(page, "no batch: items of it meet, or their number counts", &counts.whys[0][WHY_MEET], WHYS);
+}
+
+/* Of all types of all operators, those that cases have. */
+static void
+count_types(unsigned *ret_reached, unsigned *ret_types)
+{
+    *ret_reached = *ret_types = 0;
+    for (size_t first = 0, end; first < leat_op_count; first = end) {
+        uint32_t types = 0;
+        for (end = first; end < leat_op_count && strcmp(leat_ops[end].name, leat_ops[first].name) == 0; end++) {
+            types |= leat_ops[end].input_max > 0 ? leat_ops[end].types : 0;
+        }
+        *ret_types += (unsigned)__builtin_popcount(types);
+        *ret_reached += (unsigned)__builtin_popcount(types & counts.operators[find(leat_ops[first].name)].types);
+    }
+}
+
 void
 coverage_write(FILE *page, const char *const *elsewhere)
 {
+    unsigned reached, types;
+
+    count_types(&reached, &types);
     (void)fprintf(page,
                   "# Operators\n\n"
                   "Written by `onnx_conformance --write docs/operators.md`; the test fails when "
                   "this page is out of date.\n\n"
                   "Of the %u cases of ONNX's own node tests that concern inference, %u run with "
-                  "the recorded result by the reference functions,\n"
-                  "and those of them whose tensors have a batch through the backends `reference` and `cpu`, too. Left out of\n"
+                  "the recorded result by the reference functions;\n"
+                  "how many of all that run through the backends `reference` and `cpu` stands at the end. Left out of\n"
                   "that count are training, losses and random generators "
                   "(`tests/conformance/coverage.h`). *types* are those of the\n"
-                  "first input; *cases* are the cases of the suite that have a node of the "
-                  "operator and run, of all of them; *own*\n"
-                  "stands for tests of our own alone (`tests/kernels/test_operators.c`).\n\n"
+                  "first input, *in cases* those that it has in cases which run, %u of %u of all operators; *cases* are those of the suite\n"
+                  "that have a node of the operator and run, of all that have; *own* stands for tests of our own alone\n"
+                  "(`tests/kernels/test_operators.c`).\n\n"
                   "Files of opsets %d to %d are read, up to the last one here of each operator: later ones changed it. "
                   "The suite is of\n"
                   "opset 17 and before; forms of later ones have tests of our own (`tests/zoo/test_newer_opsets.c`).\n"
@@ -288,8 +378,8 @@ coverage_write(FILE *page, const char *const *elsewhere)
                   "in all other\n"
                   "operators on single elements (`tests/kernels/test_nan.c`). In int8 it is the zero point or the least "
                   "number.\n\n"
-                  "| operator | opsets | types | cases | what it does |\n|---|---|---|---|---|\n",
-                  counts.inference_cases, counts.inference_covered, LEAT_OPSET_MIN, LEAT_OPSET_MAX);
+                  "| operator | opsets | types | in cases | cases | what it does |\n|---|---|---|---|---|---|\n",
+                  counts.inference_cases, counts.inference_covered, reached, types, LEAT_OPSET_MIN, LEAT_OPSET_MAX);
     for (size_t first = 0, end; first < leat_op_count; first = end) {
         end = first + 1;
         while (end < leat_op_count && strcmp(leat_ops[end].name, leat_ops[first].name) == 0) {
@@ -303,6 +393,7 @@ coverage_write(FILE *page, const char *const *elsewhere)
         "Cases that concern inference and do not run, by the first operator that is in the way:\n\n"
         "| why | cases | operators |\n|---|---|---|\n");
     for (int outcome = COVERAGE_PASSED + 1; outcome < COVERAGE_OUTCOMES; outcome++) {
-        write_missing(page, (enum coverage)outcome);
+        write_cases(page, coverage_text((enum coverage)outcome), &counts.blamed[0][outcome], COVERAGE_OUTCOMES);
     }
+    write_served(page);
 }

@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "tests/conformance/served.h"
+
 /* Why a case cannot run; COVERAGE_PASSED when it does, and gives the right result. */
 enum coverage {
     COVERAGE_PASSED,
@@ -29,9 +31,12 @@ enum coverage {
 };
 const char *coverage_text(enum coverage outcome);
 
-void coverage_add(const Onnx__ModelProto *model, const char *suite, const char *name, enum coverage outcome);
+/* `imported` and `served` count where it passed. */
+void coverage_add(const Onnx__ModelProto *model, const char *suite, const char *name, enum coverage outcome,
+                  const struct leat_graph *imported, const struct served *served);
 
 unsigned coverage_count(enum coverage outcome);
+unsigned coverage_served(enum served_manner manner); /* of those that passed */
 void coverage_share(unsigned *ret_covered, unsigned *ret_cases);
 
 /* False when no case that passes has a node of that operator. */
