@@ -652,15 +652,15 @@ cpu_lower_softmax(struct cpu_builder *b)
     struct cpu_arg args[2] = {{DNNL_ARG_SRC, 0}, {DNNL_ARG_DST, 0}};
     struct leat_softmax_extent extent;
     const bool logarithm = b->node->op->kind == LEAT_OP_LOG_SOFTMAX;
-    dnnl_softmax_desc_t softmax; /* oneDNN's logarithm of it is described by the same structure */
+    dnnl_softmax_desc_t softmax;
     uint32_t plain;
 
-    if (!is_f32(leat_node_output(b->graph, b->node, 0))) {
+    if (!is_f32(leat_node_output(b->graph, b->node, 0)) || (logarithm && cpu_vector_lanes() == 0)) {
         return LEAT_AGAIN;
     }
     leat_softmax_extent(b->graph, b->node, &extent);
     enum leat_status status = cpu_plain(b, b->node->inputs[0], &plain);
-    if (status == LEAT_OK && extent.inner > 1 && cpu_vector_lanes() > 0) {
+    if (status == LEAT_OK && (extent.inner > 1 || logarithm) && cpu_vector_lanes() > 0) {
         args[0].tensor = plain;
         status = cpu_plain_output(b, 0, &args[1].tensor);
         return status == LEAT_OK ? cpu_add_softmax_columns(b, args, extent.outer, extent.axis, extent.inner) : status;
@@ -671,8 +671,7 @@ cpu_lower_softmax(struct cpu_builder *b)
         status = cpu_view(b, plain, &md, &args[0].tensor);
     }
     if (status == LEAT_OK) {
-        status = CPU_TRY(b, "softmax", (logarithm ? dnnl_logsoftmax_forward_desc_init : dnnl_softmax_forward_desc_init)(
-                                           &softmax, dnnl_forward_inference, &md, 1));
+        status = CPU_TRY(b, "softmax", dnnl_softmax_forward_desc_init(&softmax, dnnl_forward_inference, &md, 1));
     }
     if (status == LEAT_OK) {
         status = add_and_set(b, &softmax, args, 1, 2, &md);

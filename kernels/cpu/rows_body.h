@@ -169,7 +169,7 @@ add_term(cpu_floats sum, cpu_floats d, const enum terms terms)
     case SQUARES:
         return CPU_V(fmadd)(d, d, sum);
     case EXPONENTIALS:
-        return CPU_V(add)(sum, cpu_exponential(d)); /* of what is far below the greatest it is too much, and nothing beside 1 */
+        return CPU_V(add)(sum, cpu_unless_below(d, cpu_all(-CPU_EXPONENT_MAX), cpu_exponential(d)));
     default:
         return CPU_V(add)(sum, d);
     }

@@ -14,17 +14,21 @@ LEAT_REFERENCE_FUNCTION(log_softmax)
     leat_softmax_extent(eval->graph, eval->node, &extent);
     for (size_t row = 0; row < extent.outer * extent.inner; row++) {
         const size_t first = row / extent.inner * extent.axis * extent.inner + row % extent.inner;
-        double max = -INFINITY, sum = 0;
+        double max = -INFINITY, others = -1; /* one that is it counts as nothing, or takes the digits of all others */
         for (size_t i = 0; i < extent.axis; i++) {
             max = fmax(max, leat_element_real(dtype, in, first + i * extent.inner));
         }
         for (size_t i = 0; i < extent.axis; i++) {
-            sum += exp(leat_element_real(dtype, in, first + i * extent.inner) - max);
+            others += leat_element_real(dtype, in, first + i * extent.inner) == max;
+        }
+        for (size_t i = 0; i < extent.axis; i++) {
+            const double less = leat_element_real(dtype, in, first + i * extent.inner) - max;
+            others += less == 0 ? 0 : exp(less);
         }
         for (size_t i = 0; i < extent.axis; i++) {
             const size_t at = first + i * extent.inner;
             leat_element_set_real(dtype, out, at,
-                                  leat_element_real(dtype, in, at) - max - log(sum));
+                                  leat_element_real(dtype, in, at) - max - log1p(others));
         }
     }
     return LEAT_OK;

@@ -212,11 +212,11 @@ run(const struct trial *t, const struct loaded *l, unsigned char *const *tensors
 /* ---- Where a graph is unstable ------------------------------------------------------------------------ */
 
 /*
- * Every computed float, by a little of it and of `scale` more or less. Returns the largest magnitude; INFINITY where one is
+ * Every computed float, by a little of it more or less. Returns the largest magnitude; INFINITY where one is
  * none, or is so small that others near it may have become 0.
  */
 static double
-disturb(const struct leat_value *value, double noise, double scale, uint64_t *random, void *data)
+disturb(const struct leat_value *value, double noise, uint64_t *random, void *data)
 {
     const size_t count = leat_value_elements(value);
     double most = 0;
@@ -226,7 +226,7 @@ disturb(const struct leat_value *value, double noise, double scale, uint64_t *ra
         const bool narrow = value->dtype == LEAT_DTYPE_F32;
         double x = narrow ? (double)((float *)data)[i] : ((double *)data)[i];
         most = isfinite(x) && (x == 0 || fabs(x) >= 0x1p-126) ? fmax(most, fabs(x)) : (double)INFINITY;
-        x += noise * (fabs(x) + scale) * ((double)(leat_test_random(random) >> 40) / (1 << 23) - 1);
+        x += noise * fabs(x) * ((double)(leat_test_random(random) >> 40) / (1 << 23) - 1);
         if (narrow) {
             ((float *)data)[i] = (float)x;
         } else {
@@ -294,7 +294,7 @@ run_disturbed_once(const struct trial *t, double noise, uint64_t *seed, uint32_t
     for (uint32_t i = 0; i < graph->input_count; i++) {
         const struct leat_value *value = &graph->values[graph->inputs[i]];
         memcpy(data[graph->inputs[i]], inputs[i] + item * t->infos[i].item_bytes, leat_value_bytes(value));
-        *most = fmax(*most, disturb(value, noise, 0, seed, data[graph->inputs[i]]));
+        *most = fmax(*most, disturb(value, noise, seed, data[graph->inputs[i]]));
     }
     for (uint32_t n = 0; n < graph->node_count && status == LEAT_OK; n++) {
         const struct leat_node *node = &live.nodes[n];
@@ -311,12 +311,11 @@ run_disturbed_once(const struct trial *t, double noise, uint64_t *seed, uint32_t
         }
         for (uint32_t o = 0; o < node->output_count && status == LEAT_OK; o++) {
             const struct leat_value *value = leat_node_output(&live, node, o);
-            const double scale = node->op->kind == LEAT_OP_LOG_SOFTMAX ? 1 : 0; /* the logarithm of about 1 is a difference */
             if (value != NULL && node->op->kind == LEAT_OP_REDUCE_LOG_SUM && is_of_nothing(value, data[node->outputs[o]])) {
                 *most = (double)INFINITY;
             }
             *most = value == NULL ? *most
-                                  : fmax(*most, disturb(value, noise, scale, seed, data[node->outputs[o]]));
+                                  : fmax(*most, disturb(value, noise, seed, data[node->outputs[o]]));
         }
         free(workspace);
     }

@@ -24,7 +24,7 @@ struct operator_row {
 
 static const struct operator_row rows[] = {
     {"Abs", "", false}, {"Clip", " zero six", true}, {"Elu", "", false}, {"Erf", "", false}, {"Exp", "", true},
-    {"HardSigmoid", "", false}, {"HardSwish", "", false}, {"LeakyRelu", "", false}, {"Log", "", false},
+    {"HardSigmoid", "", false}, {"HardSwish", "", false}, {"LeakyRelu", "", false}, {"Log", "", false}, {"LogSoftmax", "", false},
     {"Max", " six", false}, {"Min", " six", false}, {"Neg", "", false}, {"PRelu", " six", false},
     {"Pow", " six", false}, {"Reciprocal", "", false}, {"Relu", "", true}, {"Selu", "", false},
     {"Sigmoid", "", false}, {"Softmax", "", true}, {"Softplus", "", false}, {"Sqrt", "", false}, {"Tanh", "", false},
