@@ -1371,6 +1371,24 @@ release_inputs(struct cpu_builder *b, const struct leat_node *node)
     }
 }
 
+/* Of doubles or integers, where lowering goes by what floats are. */
+static bool
+is_of_other_type(const struct leat_graph *graph, const struct leat_node *node)
+{
+    switch (node->op->kind) {
+    case LEAT_OP_BATCH_NORMALIZATION:
+    case LEAT_OP_CONV:
+    case LEAT_OP_CONV_TRANSPOSE:
+    case LEAT_OP_GEMM:
+    case LEAT_OP_GLOBAL_AVERAGE_POOL:
+    case LEAT_OP_GLOBAL_MAX_POOL:
+    case LEAT_OP_MATMUL:
+        return leat_node_input(graph, node, 0)->dtype != LEAT_DTYPE_F32;
+    default:
+        return false;
+    }
+}
+
 static enum leat_status
 lower(struct cpu_builder *b, const struct leat_node *node)
 {
@@ -1382,9 +1400,10 @@ lower(struct cpu_builder *b, const struct leat_node *node)
 
     b->node = node;
     /* What is as large as it turns out to be in a run is for the reference functions, but for what a branch makes. */
-    const bool bounded = touches_bounded(b->graph, node), apart = bounded && node->op->kind != LEAT_OP_IF;
+    const bool bounded = touches_bounded(b->graph, node), other = is_of_other_type(b->graph, node);
+    const bool apart = other || (bounded && node->op->kind != LEAT_OP_IF);
 #if defined(__x86_64__)
-    if (!bounded && cpu_model_plans(b->model, LEAT_PLANS_LAYOUTS) && cpu_expansion_waits(b)) {
+    if (!bounded && !other && cpu_model_plans(b->model, LEAT_PLANS_LAYOUTS) && cpu_expansion_waits(b)) {
         b->waiting[node->outputs[0]] = node;
         return LEAT_OK;
     }

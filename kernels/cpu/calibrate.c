@@ -121,9 +121,10 @@ want(struct leat_model *model, struct cpu_observer *observer, const struct leat_
 
 /* Its first input is, or could be, in whole numbers. */
 static bool
-multiplies(const struct leat_node *node)
+multiplies(const struct leat_graph *graph, const struct leat_node *node)
 {
-    return node->op->kind == LEAT_OP_CONV || node->op->kind == LEAT_OP_GEMM || node->op->kind == LEAT_OP_MATMUL;
+    return (node->op->kind == LEAT_OP_CONV || node->op->kind == LEAT_OP_GEMM || node->op->kind == LEAT_OP_MATMUL) &&
+           leat_node_input(graph, node, 0)->dtype == LEAT_DTYPE_F32;
 }
 
 static enum leat_status
@@ -138,7 +139,7 @@ make_observer(struct leat_model *model, struct cpu_observer *observer, const str
     }
     for (uint32_t n = 0; n < graph->node_count && status == LEAT_OK; n++) {
         const struct leat_node *node = &graph->nodes[n];
-        if (!multiplies(node)) {
+        if (!multiplies(graph, node)) {
             continue;
         }
         const uint32_t values[3] = {node->inputs[0], node->outputs[0], node->fused_add};
@@ -296,7 +297,7 @@ leat_calibration_reads(const struct leat_calibration *calibration, uint32_t inpu
 
     LEAT_ASSERT(input < graph->input_count);
     for (uint32_t n = 0; n < graph->node_count && !reads; n++) {
-        reads = multiplies(&graph->nodes[n]) && graph->nodes[n].inputs[0] == graph->inputs[input];
+        reads = multiplies(graph, &graph->nodes[n]) && graph->nodes[n].inputs[0] == graph->inputs[input];
     }
     return reads;
 }

@@ -69,7 +69,7 @@ is_product(const struct leat_graph *graph, const struct leat_node *node)
 {
     const enum leat_op_kind kind = node->op->kind;
     return (kind == LEAT_OP_CONV || kind == LEAT_OP_GEMM || kind == LEAT_OP_MATMUL) &&
-           leat_node_input(graph, node, 1)->data != NULL && !leat_node_output(graph, node, 0)->bounded;
+           leat_node_input(graph, node, 1)->dtype == LEAT_DTYPE_F32 && leat_node_input(graph, node, 1)->data != NULL && !leat_node_output(graph, node, 0)->bounded;
 }
 
 static void

@@ -212,10 +212,11 @@ check_channels(const struct leat_graph *graph, const struct leat_node *node, uin
                int64_t channels)
 {
     const struct leat_value *value = leat_node_input(graph, node, i);
-    if (value->dtype != LEAT_DTYPE_F32 || value->rank != 1 ||
+    const uint32_t dtype = leat_node_input(graph, node, 0)->dtype;
+    if (value->dtype != dtype || value->rank != 1 ||
         (value->dims[0] != channels && value->dims[0] >= 0 && channels >= 0)) {
-        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "input %u '%.64s' is not f32[%lld]", i,
-                              value->name, (long long)channels);
+        return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE, "input %u '%.64s' is not %s[%lld]", i,
+                              value->name, leat_dtype_text(dtype), (long long)channels);
     }
     return LEAT_OK;
 }

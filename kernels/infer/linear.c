@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gemm, MatMul and Attention. */
+#include <math.h>
+
 #include "kernels/infer/infer.h"
+
+#define WHOLE_MAX 0x1p62f
 
 /* The inner dimensions of a product: equal, or one of them not known yet. */
 static enum leat_status
@@ -27,6 +31,11 @@ LEAT_INFER_FUNCTION(gemm)
         return LEAT_NODE_FAIL(node, LEAT_ERR_SHAPE,
                               "it needs two matrices and at most a matrix, all %s",
                               leat_dtype_text(a->dtype));
+    }
+    const float alpha = leat_node_float(node, "alpha", 1), beta = leat_node_float(node, "beta", 1);
+    if (a->dtype != LEAT_DTYPE_F32 && a->dtype != LEAT_DTYPE_F64 &&
+        !(fabsf(alpha) <= WHOLE_MAX && alpha == nearbyintf(alpha) && fabsf(beta) <= WHOLE_MAX && beta == nearbyintf(beta))) {
+        return LEAT_NODE_FAIL(node, LEAT_ERR_UNSUPPORTED, "of integers, alpha and beta have to be whole numbers");
     }
     struct leat_shape *out = &outputs[0];
     *out = (struct leat_shape){

@@ -444,6 +444,9 @@ softmax(struct padding *p, const struct leat_node *node)
         node->op->kind == LEAT_OP_HARDMAX) {
         return mixes(node, "it normalises over positions without one mask that excludes padding");
     }
+    if (x->dtype != LEAT_DTYPE_F32) {
+        return mixes(node, "it normalises over positions in doubles, of which less vanish");
+    }
     p->masks_needed |= in->masks;
     if (node->op->kind == LEAT_OP_SOFTMAX) {
         out->zero = over;

@@ -33,6 +33,9 @@ leat_element_real(uint32_t dtype, const void *data, size_t i)
     if (dtype == LEAT_DTYPE_F32) {
         return (double)((const float *)data)[i];
     }
+    if (dtype == LEAT_DTYPE_F64) {
+        return ((const double *)data)[i];
+    }
     const struct leat_number number = leat_number_read(dtype, data, i);
     return leat_number_real(&number);
 }

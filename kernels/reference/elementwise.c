@@ -201,10 +201,8 @@ LEAT_REFERENCE_FUNCTION(clip)
 LEAT_REFERENCE_FUNCTION(batch_normalization)
 {
     const struct leat_value *x = leat_eval_input(eval, 0);
-    const float *in = leat_eval_in(eval, 0), *scale = leat_eval_in(eval, 1),
-                *b = leat_eval_in(eval, 2);
-    const float *mean = leat_eval_in(eval, 3), *variance = leat_eval_in(eval, 4);
-    float *out = leat_eval_out(eval, 0);
+    const void *in = leat_eval_in(eval, 0), *scale = leat_eval_in(eval, 1), *b = leat_eval_in(eval, 2);
+    const void *mean = leat_eval_in(eval, 3), *variance = leat_eval_in(eval, 4);
     const double epsilon = (double)leat_node_float(eval->node, "epsilon", 1e-5f);
     const size_t channels = (size_t)x->dims[1];
     size_t inner = 1;
@@ -215,8 +213,9 @@ LEAT_REFERENCE_FUNCTION(batch_normalization)
     const size_t count = leat_value_elements(x);
     for (size_t i = 0; i < count; i++) {
         const size_t c = i / inner % channels;
-        const double factor = (double)scale[c] / sqrt((double)variance[c] + epsilon);
-        out[i] = (float)(((double)in[i] - (double)mean[c]) * factor + (double)b[c]);
+        const double factor = leat_element_real(x->dtype, scale, c) / sqrt(leat_element_real(x->dtype, variance, c) + epsilon);
+        const double centred = leat_element_real(x->dtype, in, i) - leat_element_real(x->dtype, mean, c);
+        leat_element_set_real(x->dtype, leat_eval_out(eval, 0), i, centred * factor + leat_element_real(x->dtype, b, c));
     }
     return LEAT_OK;
 }

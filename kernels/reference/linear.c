@@ -16,61 +16,118 @@ broadcast_index(const struct leat_value *c, size_t row, size_t column)
 
 enum { LANES = 16 }; /* columns next to each other that are summed together, each in the order of its products */
 
-/* sums[n] += x[k x_step] w[k w_step + n] */
-static void
-add_products(const float *x, size_t x_step, const float *w, size_t w_step, size_t inner, size_t columns, double sums[LANES])
-{
-    if (columns < LANES) {
-        for (size_t k = 0; k < inner; k++) {
-            for (size_t n = 0; n < columns; n++) {
-                sums[n] += (double)x[k * x_step] * (double)w[k * w_step + n];
-            }
-        }
-        return;
+/* Of floats and doubles in `real`, of integers modulo 2^64 in `whole`. */
+struct sums {
+    double real[LANES];
+    uint64_t whole[LANES];
+};
+
+/* sums[n] += x[k x_step] w[k w_step + n w_next], from elements x_first and w_first on */
+struct factors {
+    const void *x, *w;
+    size_t x_first, x_step, w_first, w_step, w_next;
+};
+
+/* clang-format off */
+#define PRODUCTS(name, type, wide, field)                                                           \
+    static void                                                                                     \
+    add_products_of_##name(const struct factors *f, size_t inner, size_t columns, struct sums *sums) \
+    {                                                                                               \
+        const type *x = (const type *)f->x + f->x_first, *w = (const type *)f->w + f->w_first;      \
+        if (columns == LANES && f->w_next == 1) {                                                   \
+            for (size_t k = 0; k < inner; k++) {                                                    \
+                const wide factor = (wide)x[k * f->x_step];                                         \
+                for (size_t n = 0; n < LANES; n++) {                                                \
+                    sums->field[n] += factor * (wide)w[k * f->w_step + n];                          \
+                }                                                                                   \
+            }                                                                                       \
+            return;                                                                                 \
+        }                                                                                           \
+        for (size_t n = 0; n < columns; n++) {                                                      \
+            for (size_t k = 0; k < inner; k++) {                                                    \
+                sums->field[n] += (wide)x[k * f->x_step] * (wide)w[k * f->w_step + n * f->w_next];  \
+            }                                                                                       \
+        }                                                                                           \
     }
-    for (size_t k = 0; k < inner; k++) {
-        const double factor = (double)x[k * x_step];
-        for (size_t n = 0; n < LANES; n++) {
-            sums[n] += factor * (double)w[k * w_step + n];
+PRODUCTS(floats, float, double, real)
+PRODUCTS(doubles, double, double, real)
+PRODUCTS(words, uint32_t, uint64_t, whole) /* of either sign: what is stored are the lower bits */
+PRODUCTS(long_words, uint64_t, uint64_t, whole)
+/* clang-format on */
+
+static void
+add_products(uint32_t dtype, const struct factors *f, size_t inner, size_t columns, struct sums *sums)
+{
+    switch (dtype) {
+    case LEAT_DTYPE_F32:
+        add_products_of_floats(f, inner, columns, sums);
+        break;
+    case LEAT_DTYPE_F64:
+        add_products_of_doubles(f, inner, columns, sums);
+        break;
+    default:
+        (leat_dtype_bytes(dtype) == 4 ? add_products_of_words : add_products_of_long_words)(f, inner, columns, sums);
+        break;
+    }
+}
+
+/* y[first + n] is sums[n], of which integers keep the lower bits. */
+static void
+store_sums(uint32_t dtype, const struct sums *sums, size_t columns, void *y, size_t first)
+{
+    for (size_t n = 0; n < columns; n++) {
+        if (leat_dtype_is_float(dtype)) {
+            leat_element_set_real(dtype, y, first + n, sums->real[n]);
+        } else {
+            leat_element_set_int(dtype, y, first + n, (int64_t)sums->whole[n]);
+        }
+    }
+}
+
+/* alpha times the products, and beta times C. Of integers both are whole numbers. */
+static void
+scale_and_add(const struct leat_eval *eval, size_t row, size_t first, size_t columns, struct sums *sums)
+{
+    const struct leat_value *c = leat_eval_input(eval, 2);
+    const double alpha = (double)leat_node_float(eval->node, "alpha", 1.0f), beta = (double)leat_node_float(eval->node, "beta", 1.0f);
+    const uint32_t dtype = leat_eval_input(eval, 0)->dtype;
+    const bool is_float = leat_dtype_is_float(dtype);
+
+    for (size_t n = 0; n < columns; n++) {
+        const size_t at = c != NULL ? broadcast_index(c, row, first + n) : 0;
+        if (is_float) {
+            sums->real[n] *= alpha;
+            sums->real[n] += c != NULL ? beta * leat_element_real(dtype, leat_eval_in(eval, 2), at) : 0;
+        } else {
+            sums->whole[n] *= (uint64_t)(int64_t)alpha;
+            sums->whole[n] += c != NULL ? (uint64_t)(int64_t)beta * (uint64_t)leat_element_int(dtype, leat_eval_in(eval, 2), at) : 0;
         }
     }
 }
 
 LEAT_REFERENCE_FUNCTION(gemm)
 {
-    const struct leat_value *a = leat_eval_input(eval, 0), *b = leat_eval_input(eval, 1);
-    const struct leat_value *c = leat_eval_input(eval, 2), *output = leat_eval_output(eval, 0);
-    const float *in_a = leat_eval_in(eval, 0), *in_b = leat_eval_in(eval, 1);
-    const float *in_c = c != NULL ? leat_eval_in(eval, 2) : NULL;
+    const struct leat_value *a = leat_eval_input(eval, 0), *b = leat_eval_input(eval, 1), *output = leat_eval_output(eval, 0);
     const bool trans_a = leat_node_int(eval->node, "transA", 0) != 0;
     const bool trans_b = leat_node_int(eval->node, "transB", 0) != 0;
-    const double alpha = (double)leat_node_float(eval->node, "alpha", 1.0f);
-    const double beta = (double)leat_node_float(eval->node, "beta", 1.0f);
     const size_t rows = (size_t)output->dims[0], columns = (size_t)output->dims[1];
     const size_t inner = (size_t)a->dims[trans_a ? 0 : 1];
     const size_t a_columns = (size_t)a->dims[1], b_columns = (size_t)b->dims[1];
-    float *out = leat_eval_out(eval, 0);
+    struct factors f = {.x = leat_eval_in(eval, 0),
+                        .w = leat_eval_in(eval, 1),
+                        .x_step = trans_a ? a_columns : 1,
+                        .w_step = trans_b ? 1 : b_columns,
+                        .w_next = trans_b ? b_columns : 1};
 
     for (size_t m = 0; m < rows; m++) {
-        const float *row = in_a + (trans_a ? m : m * a_columns);
+        f.x_first = trans_a ? m : m * a_columns;
         for (size_t first = 0; first < columns; first += LANES) {
             const size_t count = columns - first < LANES ? columns - first : LANES;
-            double sums[LANES] = {0};
-            if (!trans_b) {
-                add_products(row, trans_a ? a_columns : 1, in_b + first, b_columns, inner, count, sums);
-            }
-            for (size_t n = 0; n < count; n++) {
-                if (trans_b) {
-                    for (size_t k = 0; k < inner; k++) {
-                        sums[n] += (double)row[trans_a ? k * a_columns : k] * (double)in_b[(first + n) * b_columns + k];
-                    }
-                }
-                sums[n] *= alpha;
-                if (in_c != NULL) {
-                    sums[n] += beta * (double)in_c[broadcast_index(c, m, first + n)];
-                }
-                out[m * columns + first + n] = (float)sums[n];
-            }
+            struct sums sums = {0};
+            f.w_first = first * f.w_next;
+            add_products(a->dtype, &f, inner, count, &sums);
+            scale_and_add(eval, m, first, count, &sums);
+            store_sums(a->dtype, &sums, count, leat_eval_out(eval, 0), m * columns + first);
         }
     }
     return LEAT_OK;
@@ -80,32 +137,32 @@ LEAT_REFERENCE_FUNCTION(matmul)
 {
     const struct leat_value *a = leat_eval_input(eval, 0), *b = leat_eval_input(eval, 1);
     const struct leat_value *output = leat_eval_output(eval, 0);
-    const float *in_a = leat_eval_in(eval, 0), *in_b = leat_eval_in(eval, 1);
     const float *bias = leat_eval_input(eval, 2) != NULL ? leat_eval_in(eval, 2) : NULL; /* see leat_op_fused() */
-    float *out = leat_eval_out(eval, 0);
     const size_t rows = a->rank > 1 ? (size_t)a->dims[a->rank - 2] : 1;
     const size_t inner = (size_t)a->dims[a->rank - 1];
     const size_t columns = b->rank > 1 ? (size_t)b->dims[b->rank - 1] : 1;
     const uint32_t batches = output->rank - (a->rank > 1) - (b->rank > 1);
+    struct factors f = {
+        .x = leat_eval_in(eval, 0), .w = leat_eval_in(eval, 1), .x_step = 1, .w_step = columns, .w_next = 1};
     size_t count = 1;
 
     for (uint32_t d = 0; d < batches; d++) {
         count *= (size_t)output->dims[d];
     }
     for (size_t batch = 0; batch < count; batch++) {
-        const float *x = in_a + leat_matrix_offset(a, output, batches, batch, rows * inner);
-        const float *w = in_b + leat_matrix_offset(b, output, batches, batch, inner * columns);
+        const size_t x = leat_matrix_offset(a, output, batches, batch, rows * inner);
+        const size_t w = leat_matrix_offset(b, output, batches, batch, inner * columns);
         for (size_t m = 0; m < rows; m++) {
             for (size_t first = 0; first < columns; first += LANES) {
                 const size_t lanes = columns - first < LANES ? columns - first : LANES;
-                double sums[LANES] = {0};
+                struct sums sums = {0};
                 for (size_t n = 0; n < lanes && bias != NULL; n++) {
-                    sums[n] = (double)bias[first + n];
+                    sums.real[n] = (double)bias[first + n];
                 }
-                add_products(x + m * inner, 1, w + first, columns, inner, lanes, sums);
-                for (size_t n = 0; n < lanes; n++) {
-                    *out++ = (float)sums[n];
-                }
+                f.x_first = x + m * inner;
+                f.w_first = w + first;
+                add_products(a->dtype, &f, inner, lanes, &sums);
+                store_sums(a->dtype, &sums, lanes, leat_eval_out(eval, 0), (batch * rows + m) * columns + first);
             }
         }
     }
@@ -114,34 +171,32 @@ LEAT_REFERENCE_FUNCTION(matmul)
 
 /* One row of `count` elements `stride` apart. */
 static void
-softmax_row(const float *x, float *y, size_t count, size_t stride)
+softmax_row(uint32_t dtype, const void *x, void *y, size_t first, size_t count, size_t stride)
 {
-    float max = -INFINITY;
-    double sum = 0;
+    double max = -INFINITY, sum = 0;
 
     for (size_t i = 0; i < count; i++) {
-        max =
-            x[i * stride] > max ? x[i * stride] : max; /* false on NaN; the sum below restores it */
+        const double element = leat_element_real(dtype, x, first + i * stride);
+        max = element > max ? element : max; /* false on NaN; the sum below restores it */
     }
     for (size_t i = 0; i < count; i++) {
-        sum += exp((double)x[i * stride] - (double)max);
+        sum += exp(leat_element_real(dtype, x, first + i * stride) - max);
     }
     for (size_t i = 0; i < count; i++) {
-        y[i * stride] = (float)(exp((double)x[i * stride] - (double)max) / sum);
+        const size_t at = first + i * stride;
+        leat_element_set_real(dtype, y, at, exp(leat_element_real(dtype, x, at) - max) / sum);
     }
 }
 
 LEAT_REFERENCE_FUNCTION(softmax)
 {
-    const float *in = leat_eval_in(eval, 0);
-    float *out = leat_eval_out(eval, 0);
     struct leat_softmax_extent extent;
 
     leat_softmax_extent(eval->graph, eval->node, &extent);
     for (size_t o = 0; o < extent.outer; o++) {
         for (size_t i = 0; i < extent.inner; i++) {
-            const size_t first = o * extent.axis * extent.inner + i;
-            softmax_row(in + first, out + first, extent.axis, extent.inner);
+            softmax_row(leat_eval_input(eval, 0)->dtype, leat_eval_in(eval, 0), leat_eval_out(eval, 0),
+                        o * extent.axis * extent.inner + i, extent.axis, extent.inner);
         }
     }
     return LEAT_OK;

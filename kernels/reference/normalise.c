@@ -182,18 +182,18 @@ LEAT_REFERENCE_FUNCTION(lrn)
     const double beta = (double)leat_node_float(eval->node, "beta", 0.75f);
     const double bias = (double)leat_node_float(eval->node, "bias", 1.0f);
     const size_t count = leat_value_elements(x), inner = leat_extent(x, 2, x->rank);
-    const float *in = leat_eval_in(eval, 0);
-    float *out = leat_eval_out(eval, 0);
+    const void *in = leat_eval_in(eval, 0);
 
     for (size_t i = 0; i < count; i++) {
         const int64_t channel = (int64_t)(i / inner % (size_t)channels);
         const int64_t from = channel - (size - 1) / 2, to = channel + size / 2;
         double squares = 0;
         for (int64_t c = from < 0 ? 0 : from; c <= to && c < channels; c++) {
-            const double value = (double)in[i - (size_t)channel * inner + (size_t)c * inner];
+            const double value = leat_element_real(x->dtype, in, i - (size_t)channel * inner + (size_t)c * inner);
             squares += value * value;
         }
-        out[i] = (float)((double)in[i] / pow(bias + alpha / (double)size * squares, beta));
+        leat_element_set_real(x->dtype, leat_eval_out(eval, 0), i,
+                              leat_element_real(x->dtype, in, i) / pow(bias + alpha / (double)size * squares, beta));
     }
     return LEAT_OK;
 }
@@ -203,8 +203,7 @@ LEAT_REFERENCE_FUNCTION(mean_variance)
     const struct leat_value *x = leat_eval_input(eval, 0);
     const uint32_t mask = leat_mean_variance_axes(eval->graph, eval->node);
     const size_t count = leat_value_elements(x);
-    const float *in = leat_eval_in(eval, 0);
-    float *out = leat_eval_out(eval, 0);
+    const void *in = leat_eval_in(eval, 0);
     size_t strides[LEAT_RANK_MAX], lane_size = 1;
 
     leat_strides(x, strides);
@@ -221,11 +220,11 @@ LEAT_REFERENCE_FUNCTION(mean_variance)
                     at += *rest % (size_t)x->dims[d] * strides[d];
                     *rest /= (size_t)x->dims[d];
                 }
-                const double centred = (double)in[at] - mean;
+                const double centred = leat_element_real(x->dtype, in, at) - mean;
                 sum += centred;
                 squares += centred * centred;
                 if (pass == 2) {
-                    out[at] = (float)(centred / (deviation + 1e-9));
+                    leat_element_set_real(x->dtype, leat_eval_out(eval, 0), at, centred / (deviation + 1e-9));
                 }
             }
             mean = pass == 0 ? sum / (double)lane_size : mean;

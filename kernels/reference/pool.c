@@ -107,8 +107,7 @@ LEAT_REFERENCE_FUNCTION(lp_pool)
                  plane = leat_extent(output, 2, output->rank);
     const double p = (double)leat_node_int(eval->node, "p", 2);
     const size_t count = leat_value_elements(output);
-    const float *in = leat_eval_in(eval, 0);
-    float *out = leat_eval_out(eval, 0);
+    const void *in = leat_eval_in(eval, 0);
     struct leat_window window;
 
     const enum leat_status status = leat_window_of(eval->graph, eval->node, &window);
@@ -118,10 +117,9 @@ LEAT_REFERENCE_FUNCTION(lp_pool)
         struct taps taps;
         taps_start(&window, i % plane, &taps);
         for (size_t tap = 0; tap < taps.count; tap++) {
-            sum +=
-                tap_at(&taps, tap, &at) ? pow(fabs((double)in[i / plane * in_plane + at]), p) : 0;
+            sum += tap_at(&taps, tap, &at) ? pow(fabs(leat_element_real(x->dtype, in, i / plane * in_plane + at)), p) : 0;
         }
-        out[i] = (float)pow(sum, 1 / p);
+        leat_element_set_real(x->dtype, leat_eval_out(eval, 0), i, pow(sum, 1 / p));
     }
     return status;
 }
@@ -131,15 +129,14 @@ LEAT_REFERENCE_FUNCTION(global_lp_pool)
     const struct leat_value *x = leat_eval_input(eval, 0);
     const size_t planes = leat_extent(x, 0, 2), plane = leat_extent(x, 2, x->rank);
     const double p = (double)leat_node_int(eval->node, "p", 2);
-    const float *in = leat_eval_in(eval, 0);
-    float *out = leat_eval_out(eval, 0);
+    const void *in = leat_eval_in(eval, 0);
 
     for (size_t i = 0; i < planes; i++) {
         double sum = 0;
         for (size_t k = 0; k < plane; k++) {
-            sum += pow(fabs((double)in[i * plane + k]), p);
+            sum += pow(fabs(leat_element_real(x->dtype, in, i * plane + k)), p);
         }
-        out[i] = (float)pow(sum, 1 / p);
+        leat_element_set_real(x->dtype, leat_eval_out(eval, 0), i, pow(sum, 1 / p));
     }
     return LEAT_OK;
 }
@@ -211,16 +208,15 @@ LEAT_REFERENCE_FUNCTION(conv_transpose)
     const size_t channels = (size_t)x->dims[1], outputs = (size_t)output->dims[1];
     const size_t group_outputs = (size_t)w->dims[1];
     const size_t group_channels = channels / (size_t)leat_node_int(eval->node, "group", 1);
-    const float *in = leat_eval_in(eval, 0), *weights = leat_eval_in(eval, 1);
-    const float *bias = leat_eval_input(eval, 2) != NULL ? leat_eval_in(eval, 2) : NULL;
-    float *out = leat_eval_out(eval, 0);
+    const void *in = leat_eval_in(eval, 0), *weights = leat_eval_in(eval, 1);
+    const void *bias = leat_eval_input(eval, 2) != NULL ? leat_eval_in(eval, 2) : NULL;
     struct leat_window window;
 
     const enum leat_status status = leat_transposed_window_of(eval->graph, eval->node, &window);
     for (size_t i = 0; i < count && status == LEAT_OK; i++) {
         const size_t m = i / plane % outputs, n = i / plane / outputs;
         const size_t first = m / group_outputs * group_channels;
-        double sum = bias != NULL ? (double)bias[m] : 0;
+        double sum = bias != NULL ? leat_element_real(x->dtype, bias, m) : 0;
         for (size_t tap = 0; tap < taps; tap++) {
             size_t rest = i % plane, tap_rest = tap, at = 0, stride = 1;
             bool inside = true;
@@ -234,11 +230,11 @@ LEAT_REFERENCE_FUNCTION(conv_transpose)
                 tap_rest /= (size_t)window.kernel[d];
             }
             for (size_t c = first; inside && c < first + group_channels; c++) {
-                sum += (double)in[(n * channels + c) * in_plane + at] *
-                       (double)weights[(c * group_outputs + m % group_outputs) * taps + tap];
+                sum += leat_element_real(x->dtype, in, (n * channels + c) * in_plane + at) *
+                       leat_element_real(x->dtype, weights, (c * group_outputs + m % group_outputs) * taps + tap);
             }
         }
-        out[i] = (float)sum;
+        leat_element_set_real(x->dtype, leat_eval_out(eval, 0), i, sum);
     }
     return status;
 }

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "kernels/reference/reference.h"
+#include "kernels/reference/element.h"
 
 static size_t
 volume(const int64_t dims[LEAT_WINDOW_RANK])
@@ -30,10 +30,10 @@ position(const struct leat_window *window, const int64_t o[3], const int64_t k[3
     return true;
 }
 
-/* The part of one output element that comes from the inputs; x and w are of the first of the channels. */
-static double
-convolve_channels(const struct leat_window *window, const int64_t o[3], size_t channels, const float *x,
-                  const float *w)
+/* The part of one output element that comes from the inputs: x is the first of the channels, w the first weight. */
+static inline __attribute__((always_inline)) double
+convolve_as(uint32_t dtype, const struct leat_window *window, const int64_t o[3], size_t channels, const void *x, size_t first,
+            const void *weights, size_t w)
 {
     const size_t in_plane = volume(window->in), taps = volume(window->kernel);
     double sum = 0;
@@ -47,7 +47,7 @@ convolve_channels(const struct leat_window *window, const int64_t o[3], size_t c
                     continue;
                 }
                 for (size_t c = 0; c < channels; c++) {
-                    sum += (double)x[c * in_plane + at] * (double)w[c * taps];
+                    sum += leat_element_real(dtype, x, first + c * in_plane + at) * leat_element_real(dtype, weights, w + c * taps);
                 }
             }
         }
@@ -55,30 +55,23 @@ convolve_channels(const struct leat_window *window, const int64_t o[3], size_t c
     return sum;
 }
 
-/* One output plane: image n, output channel m. x is the first input channel of m's group. */
-static void
-convolve_plane(const struct leat_window *window, size_t channels, const float *x, const float *w,
-               double bias, float *y)
+static double
+convolve_channels(uint32_t dtype, const struct leat_window *window, const int64_t o[3], size_t channels, const void *x,
+                  size_t first, const void *weights, size_t w)
 {
-    int64_t o[3];
-
-    for (o[0] = 0; o[0] < window->out[0]; o[0]++) {
-        for (o[1] = 0; o[1] < window->out[1]; o[1]++) {
-            for (o[2] = 0; o[2] < window->out[2]; o[2]++) {
-                *y++ = (float)(bias + convolve_channels(window, o, channels, x, w));
-            }
-        }
-    }
+    return dtype == LEAT_DTYPE_F32 ? convolve_as(LEAT_DTYPE_F32, window, o, channels, x, first, weights, w)
+                                   : convolve_as(LEAT_DTYPE_F64, window, o, channels, x, first, weights, w);
 }
 
 LEAT_REFERENCE_FUNCTION(conv)
 {
     const struct leat_value *x = leat_eval_input(eval, 0), *w = leat_eval_input(eval, 1);
-    const float *bias = leat_eval_input(eval, 2) != NULL ? leat_eval_in(eval, 2) : NULL;
-    const float *weights = leat_eval_in(eval, 1);
-    const float *in = leat_eval_in(eval, 0);
-    float *out = leat_eval_out(eval, 0);
+    const void *bias = leat_eval_input(eval, 2) != NULL ? leat_eval_in(eval, 2) : NULL;
+    const void *weights = leat_eval_in(eval, 1), *in = leat_eval_in(eval, 0);
+    void *out = leat_eval_out(eval, 0);
     struct leat_window window;
+    size_t y = 0;
+    int64_t o[3];
 
     const enum leat_status status = leat_window_of(eval->graph, eval->node, &window);
     if (status != LEAT_OK) {
@@ -87,14 +80,20 @@ LEAT_REFERENCE_FUNCTION(conv)
     const size_t images = (size_t)x->dims[0], outputs = (size_t)w->dims[0];
     const size_t group_inputs = (size_t)w->dims[1];
     const size_t group_outputs = outputs / (size_t)leat_node_int(eval->node, "group", 1);
-    const size_t in_plane = volume(window.in), out_plane = volume(window.out);
+    const size_t in_plane = volume(window.in);
     const size_t taps = volume(window.kernel);
-    for (size_t n = 0; n < images; n++) {
-        for (size_t m = 0; m < outputs; m++) {
-            const size_t first = n * (size_t)x->dims[1] + m / group_outputs * group_inputs;
-            convolve_plane(&window, group_inputs, in + first * in_plane,
-                           weights + m * group_inputs * taps, bias != NULL ? (double)bias[m] : 0.0,
-                           out + (n * outputs + m) * out_plane);
+    for (size_t plane = 0; plane < images * outputs; plane++) {
+        const size_t n = plane / outputs, m = plane % outputs;
+        const size_t first = n * (size_t)x->dims[1] + m / group_outputs * group_inputs;
+        const double shift = bias != NULL ? leat_element_real(x->dtype, bias, m) : 0;
+        for (o[0] = 0; o[0] < window.out[0]; o[0]++) {
+            for (o[1] = 0; o[1] < window.out[1]; o[1]++) {
+                for (o[2] = 0; o[2] < window.out[2]; o[2]++) {
+                    const double sum = convolve_channels(x->dtype, &window, o, group_inputs, in, first * in_plane, weights,
+                                                         m * group_inputs * taps);
+                    leat_element_set_real(x->dtype, out, y++, shift + sum);
+                }
+            }
         }
     }
     return LEAT_OK;
@@ -114,8 +113,8 @@ padded_count(const struct leat_window *window, const int64_t o[3])
     return count;
 }
 
-static float
-mean_of(const struct leat_window *window, const int64_t o[3], const float *x, bool include_pad)
+static double
+mean_of(uint32_t dtype, const struct leat_window *window, const int64_t o[3], const void *x, size_t first, bool include_pad)
 {
     double sum = 0;
     int64_t inside = 0, k[3];
@@ -125,23 +124,24 @@ mean_of(const struct leat_window *window, const int64_t o[3], const float *x, bo
         for (k[1] = 0; k[1] < window->kernel[1]; k[1]++) {
             for (k[2] = 0; k[2] < window->kernel[2]; k[2]++) {
                 if (position(window, o, k, &at)) {
-                    sum += (double)x[at];
+                    sum += leat_element_real(dtype, x, first + at);
                     inside++;
                 }
             }
         }
     }
     const int64_t count = include_pad ? padded_count(window, o) : inside;
-    return count > 0 ? (float)(sum / (double)count) : 0.0f;
+    return count > 0 ? sum / (double)count : 0;
 }
 
 LEAT_REFERENCE_FUNCTION(average_pool)
 {
     const struct leat_value *x = leat_eval_input(eval, 0);
     const bool include_pad = leat_node_int(eval->node, "count_include_pad", 0) != 0;
-    const float *in = leat_eval_in(eval, 0);
-    float *out = leat_eval_out(eval, 0);
+    const void *in = leat_eval_in(eval, 0);
+    void *out = leat_eval_out(eval, 0);
     struct leat_window window;
+    size_t y = 0;
     int64_t o[3];
 
     const enum leat_status status = leat_window_of(eval->graph, eval->node, &window);
@@ -153,7 +153,7 @@ LEAT_REFERENCE_FUNCTION(average_pool)
         for (o[0] = 0; o[0] < window.out[0]; o[0]++) {
             for (o[1] = 0; o[1] < window.out[1]; o[1]++) {
                 for (o[2] = 0; o[2] < window.out[2]; o[2]++) {
-                    *out++ = mean_of(&window, o, in + p * in_plane, include_pad);
+                    leat_element_set_real(x->dtype, out, y++, mean_of(x->dtype, &window, o, in, p * in_plane, include_pad));
                 }
             }
         }
@@ -173,35 +173,35 @@ plane_elements(const struct leat_value *x)
 
 LEAT_REFERENCE_FUNCTION(global_average_pool)
 {
-    const float *in = leat_eval_in(eval, 0);
-    float *out = leat_eval_out(eval, 0);
+    const uint32_t dtype = leat_eval_input(eval, 0)->dtype;
+    const void *in = leat_eval_in(eval, 0);
     const size_t planes = leat_value_elements(leat_eval_output(eval, 0));
     const size_t plane = plane_elements(leat_eval_input(eval, 0));
 
     for (size_t p = 0; p < planes; p++) {
         double sum = 0;
         for (size_t i = 0; i < plane; i++) {
-            sum += (double)in[p * plane + i];
+            sum += leat_element_real(dtype, in, p * plane + i);
         }
-        out[p] = (float)(sum / (double)plane);
+        leat_element_set_real(dtype, leat_eval_out(eval, 0), p, sum / (double)plane);
     }
     return LEAT_OK;
 }
 
 LEAT_REFERENCE_FUNCTION(global_max_pool)
 {
-    const float *in = leat_eval_in(eval, 0);
-    float *out = leat_eval_out(eval, 0);
+    const uint32_t dtype = leat_eval_input(eval, 0)->dtype;
+    const void *in = leat_eval_in(eval, 0);
     const size_t planes = leat_value_elements(leat_eval_output(eval, 0));
     const size_t plane = plane_elements(leat_eval_input(eval, 0));
 
     for (size_t p = 0; p < planes; p++) {
-        float max = -INFINITY;
+        double max = -INFINITY;
         for (size_t i = 0; i < plane; i++) {
-            const float x = in[p * plane + i];
+            const double x = leat_element_real(dtype, in, p * plane + i);
             max = x > max || isnan(x) ? x : max;
         }
-        out[p] = max;
+        leat_element_set_real(dtype, leat_eval_out(eval, 0), p, max);
     }
     return LEAT_OK;
 }

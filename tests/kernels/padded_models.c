@@ -69,6 +69,16 @@ bias_of_10000(struct builder *b)
 }
 
 static void
+bias_in_doubles(struct builder *b)
+{
+    add_mask(b, -10000);
+    builder_int(b, node(b, "Cast", "masked", "exact"), "to", 11);
+    builder_int(b, node(b, "Softmax", "exact", "shares"), "axis", 2);
+    builder_int(b, node(b, "Cast", "shares", "weights"), "to", 1);
+    node(b, "MatMul", "weights x", "y");
+}
+
+static void
 bias_that_is_scaled(struct builder *b)
 {
     add_mask(b, -10000);
@@ -1674,6 +1684,7 @@ PAIR(features_taken)
 
 const struct padded_model padded_models[] = {
     {"bias", bias_of_10000, NULL, USUAL},
+    {"bias in doubles", bias_in_doubles, "'shares'", USUAL},
     {"bias, scaled", bias_that_is_scaled, NULL, USUAL},
     {"bias, scaled away", bias_scaled_away, "'weights'", USUAL},
     {"small bias", bias_too_small, "'weights'", USUAL},

@@ -644,8 +644,8 @@ test_inputs(void)
     expect_refused(&builder, LEAT_ERR_LIMIT, "input 'z' is too large");
 
     (void)good_model(&builder);
-    builder.inputs[0]->type->tensor_type->elem_type = 11; /* f64 convolution */
-    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "input 'x' of type f64 is not supported");
+    builder.inputs[0]->type->tensor_type->elem_type = 6; /* i32 convolution */
+    expect_refused(&builder, LEAT_ERR_UNSUPPORTED, "input 'x' of type i32 is not supported");
 }
 
 /* ---- Inputs that are constant ------------------------------------------------------------------- */
