@@ -117,6 +117,23 @@ distance(const struct leat_cores *cores, uint32_t place, uint32_t other)
     return apart + (cores->all[place].l3 != cores->all[other].l3 ? cores->count : 0);
 }
 
+bool
+leat_cores_near(const struct leat_cores *cores, uint32_t worker, uint32_t other)
+{
+    const struct holding *a = &cores->workers[worker], *b = &cores->workers[other];
+
+    for (uint32_t i = 0; i < a->count; i++) {
+        const struct core *core = &cores->all[a->places[i]];
+        for (uint32_t k = 0; k < b->count; k++) {
+            const struct core *beside = &cores->all[b->places[k]];
+            if (core->l3 == beside->l3 || core->node == beside->node) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* Each worker's: that of another of its node and class, or a new one. Where two share a core, it is of the first one's. */
 static void
 make_pools(struct leat_cores *cores, const struct leat_placement *placement)

@@ -41,6 +41,9 @@ uint32_t leat_cores_node(const struct leat_cores *cores, uint32_t worker);
 uint32_t leat_cores_pool(const struct leat_cores *cores, uint32_t worker);
 uint32_t leat_cores_pool_count(const struct leat_cores *cores); /* no more than workers */
 
+/* Has each of two workers a core that shares its L3, or its node's memory, with one of the other's? */
+bool leat_cores_near(const struct leat_cores *cores, uint32_t worker, uint32_t other);
+
 /* Has another thread of leat, or another pool, one of its cores too? The configuration said so then. */
 bool leat_cores_shared(const struct leat_cores *cores, uint32_t worker);
 

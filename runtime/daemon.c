@@ -103,6 +103,46 @@ leat_daemon_find_offline(struct leat_daemon *daemon, const char *name, struct le
     return status;
 }
 
+/* Mutex held: whoever may run what is offline of it. */
+static bool
+leaves_workers(const struct leat_daemon *daemon, const struct leat_application *app, const uint16_t *owners,
+               const struct leat_worker_set *held_back)
+{
+    struct leat_worker_set own = {{0}}, common = {{0}}, any = {{0}};
+
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        leat_worker_set_put(&own, w, owners[w] == app->id);
+        leat_worker_set_put(&common, w, owners[w] == LEAT_WORKER_FOR_ALL);
+        leat_worker_set_put(&any, w, owners[w] != LEAT_WORKER_FOR_NOBODY);
+    }
+    leat_worker_set_add(&own, &common);
+    const struct leat_worker_set *serving = leat_worker_set_is_empty(&own) ? &any : &own;
+    const struct leat_worker_set left = leat_worker_set_without(serving, held_back);
+    return app->router->deals ? !leat_worker_set_meet(serving, held_back) : !leat_worker_set_is_empty(&left);
+}
+
+bool
+leat_daemon_leaves_workers(struct leat_daemon *daemon, const char *name, const struct leat_worker_set *held_back)
+{
+    uint16_t owners[LEAT_SCHED_WORKERS_MAX];
+    bool leaves = true;
+
+    leat_daemon_list_owners(daemon, owners);
+    LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
+    const struct leat_application *app = leat_daemon_find_application(daemon, name);
+    const struct leat_daemon_pipeline *own = app == NULL ? leat_daemon_find_pipeline(daemon, name) : NULL;
+    if (app != NULL) {
+        leaves = leaves_workers(daemon, app, owners, held_back);
+    } else if (own != NULL && own->pipeline != NULL) {
+        for (uint32_t s = 0; s < own->pipeline->stage_count; s++) {
+            app = daemon->applications[own->pipeline->stages[s].application];
+            leaves = leaves && (app == NULL || leaves_workers(daemon, app, owners, held_back));
+        }
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);
+    return leaves;
+}
+
 enum leat_status
 leat_daemon_find_target(void *context, const char *name, struct leat_target *ret_target)
 {

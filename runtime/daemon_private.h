@@ -211,6 +211,11 @@ LEAT_MUST_CHECK enum leat_status leat_daemon_find_target(void *context, const ch
  */
 LEAT_MUST_CHECK enum leat_status leat_daemon_find_offline(struct leat_daemon *daemon, const char *name, struct leat_target *ret_target,
                                                           uint32_t *ret_most, uint32_t *ret_best_ppm);
+/*
+ * Would all that is offline of the application, or of each of the pipeline's, have a worker with these held back from it, as
+ * LEAT_COMMAND_HOLD_BACK has it? True of what is not served. Mutex not held.
+ */
+bool leat_daemon_leaves_workers(struct leat_daemon *daemon, const char *name, const struct leat_worker_set *held_back);
 
 /* ---- runtime/daemon_scale.c --------------------------------------------------------------------- */
 
@@ -308,6 +313,8 @@ void leat_daemon_held(struct leat_daemon *daemon, uint32_t worker, struct leat_d
 uint32_t leat_daemon_count_workers(struct leat_daemon *daemon, uint16_t ret_own[LEAT_APPLICATIONS_MAX]);
 /* Whom each worker serves: as in leat_dedication. */
 void leat_daemon_list_owners(struct leat_daemon *daemon, uint16_t ret_owners[LEAT_SCHED_WORKERS_MAX]);
+/* The worker, and those whose cores share an L3 or a node's memory with its: all, where threads are held to no cores. */
+void leat_daemon_add_near(struct leat_daemon *daemon, uint32_t worker, struct leat_worker_set *workers);
 /* How many workers are not parked. */
 uint32_t leat_daemon_count_awake(struct leat_daemon *daemon);
 /* The class of a worker with so many cores, 1 at the least; false where it cannot have them. */

@@ -248,6 +248,20 @@ leat_daemon_list_owners(struct leat_daemon *daemon, uint16_t ret_owners[LEAT_SCH
     LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
 }
 
+void
+leat_daemon_add_near(struct leat_daemon *daemon, uint32_t worker, struct leat_worker_set *workers)
+{
+    const struct leat_cores *cores = daemon->options.pin ? daemon->options.cores : NULL;
+
+    LEAT_MUST(pthread_mutex_lock(&daemon->scale.mutex) == 0);
+    for (uint32_t w = 0; w < daemon->options.worker_count; w++) {
+        if (w == worker || cores == NULL || leat_cores_near(cores, worker, w)) {
+            leat_worker_set_put(workers, w, true);
+        }
+    }
+    LEAT_MUST(pthread_mutex_unlock(&daemon->scale.mutex) == 0);
+}
+
 uint32_t
 leat_daemon_count_awake(struct leat_daemon *daemon)
 {

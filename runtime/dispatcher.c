@@ -1188,12 +1188,24 @@ own_workers(const struct leat_application *app, enum leat_rank rank)
     return own > 0 && own < serving->count && !serving->own ? own : serving->count;
 }
 
-/* Of the workers that serve it, those that have no other batch that gives way, where it is for such. */
+/* Of the workers that serve it, those that may run what is offline: all, where none is left or its router has given each its own. */
+static struct leat_worker_set
+not_held_back(const struct leat_dispatcher *dispatcher, const struct leat_application *app)
+{
+    const struct leat_worker_set *serving = &app->serving[LEAT_RANK_OFFLINE].set;
+    const struct leat_worker_set left = leat_worker_set_without(serving, &dispatcher->held_back);
+    return leat_worker_set_is_empty(&left) || app->router->deals ? *serving : left;
+}
+
+/* Of the workers that serve it; of what is offline, those that it is not held back from and that have no other batch that gives way. */
 static struct leat_worker_set
 serving_workers(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
 {
-    return rank == LEAT_RANK_OFFLINE ? leat_worker_set_without(&app->serving[rank].set, &dispatcher->yielding)
-                                     : app->serving[rank].set;
+    if (rank != LEAT_RANK_OFFLINE) {
+        return app->serving[rank].set;
+    }
+    const struct leat_worker_set allowed = not_held_back(dispatcher, app);
+    return leat_worker_set_without(&allowed, &dispatcher->yielding);
 }
 
 /* Of those, those that nothing of an earlier rank waits for. */
@@ -1378,8 +1390,8 @@ is_too_early(const struct leat_dispatcher *dispatcher, const struct leat_applica
 
 /*
  * What its router is shown of workers: those that serve it, without depth where something of an earlier rank waits for
- * them, or where a batch would have to give way though another worker of the class is idle; and without room where it is too
- * early for a batch.
+ * them, where it is held back, or where a batch would have to give way though another worker of the class is idle; and without
+ * room where it is too early for a batch.
  */
 static const struct leat_sched_worker *
 show_workers(struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank)
@@ -1392,12 +1404,14 @@ show_workers(struct leat_dispatcher *dispatcher, const struct leat_application *
 
     if (LEAT_LIKELY(!may_be_early && serving->count == dispatcher->options.worker_count &&
                     !leat_worker_set_meet(&serving->set, &dispatcher->spoken_for) &&
+                    (rank != LEAT_RANK_OFFLINE || leat_worker_set_is_empty(&dispatcher->held_back)) &&
                     leat_worker_set_is_empty(&dispatcher->yielding))) {
         return dispatcher->sched_workers;
     }
     const uint32_t classes = rank == LEAT_RANK_OFFLINE ? UINT32_MAX
                              : app->router->deals      ? 0
                                                        : idle_classes(dispatcher, serving);
+    const struct leat_worker_set allowed = rank == LEAT_RANK_OFFLINE ? not_held_back(dispatcher, app) : serving->set;
     for (uint32_t i = 0; i < serving->count; i++) {
         const uint32_t w = serving->at[i];
         dispatcher->shown[i] = dispatcher->sched_workers[w];
@@ -1408,7 +1422,7 @@ show_workers(struct leat_dispatcher *dispatcher, const struct leat_application *
         if (may_be_early && is_too_early(dispatcher, app, rank, w)) {
             dispatcher->shown[i].depth = dispatcher->shown[i].outstanding;
         }
-        if (leat_worker_set_has(&dispatcher->spoken_for, w) ||
+        if (leat_worker_set_has(&dispatcher->spoken_for, w) || !leat_worker_set_has(&allowed, w) ||
             (leat_worker_set_has(&dispatcher->yielding, w) && (classes >> dispatcher->shown[i].worker_class & 1) != 0)) {
             dispatcher->shown[i].depth = 0;
         }

@@ -52,6 +52,11 @@ enum leat_command_kind {
     LEAT_COMMAND_RESIZE,             /* resize; answered by LEAT_EVENT_RESIZED */
     LEAT_COMMAND_DEDICATE,           /* dedication; answered by LEAT_EVENT_DEDICATED */
     /*
+     * held_back: what begins from now on and is offline is for none of these workers, until there is another such command. An
+     * application that would have none left, or whose router deals, has them all the same.
+     */
+    LEAT_COMMAND_HOLD_BACK,
+    /*
      * pipeline. The session of stages' queries is in the table by then, is always the same, and outlives all pipelines. Applications
      * of stages were added before, and are there until the event.
      */
@@ -134,6 +139,7 @@ struct leat_command {
         struct leat_resize *resize;
         struct leat_dedication *dedication;
         struct leat_pipeline *pipeline;
+        struct leat_worker_set held_back;
     };
 };
 

@@ -400,6 +400,10 @@ leat_dispatcher_obey(struct leat_dispatcher *dispatcher, const struct leat_comma
     case LEAT_COMMAND_DEDICATE:
         dedicate(dispatcher, command->dedication);
         break;
+    case LEAT_COMMAND_HOLD_BACK:
+        dispatcher->held_back = command->held_back;
+        dispatcher->changes++; /* what waits is decided for again */
+        break;
     case LEAT_COMMAND_ADD_PIPELINE:
         leat_dispatcher_add_pipeline(dispatcher, command->pipeline);
         find_tightest(dispatcher);

@@ -127,6 +127,7 @@ struct leat_dispatcher {
     struct leat_worker_set idle, room;  /* without a batch, but one that gives way still; with fewer than they may have */
     struct leat_worker_set yielding;    /* with a batch that gives way */
     struct leat_worker_set spoken_for;  /* by what goes before the rank that is decided for */
+    struct leat_worker_set held_back;   /* from what is offline, by control */
     struct leat_serving rest;           /* whoever has no workers of its own */
     uint64_t changes;                /* of sched_workers, ever: batches handed over and reported */
     struct worker_record *records;   /* [worker_count] */

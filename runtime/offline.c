@@ -64,6 +64,7 @@ struct leat_offline {
     bool started;
     struct leat_offline_gauge gauge; /* the thread's, as what follows */
     uint64_t sampled_ns;
+    struct leat_worker_set held_back; /* as the dispatcher was told last */
 };
 
 static void
@@ -811,9 +812,22 @@ wait_until(struct leat_offline *offline, uint64_t until_ns)
     }
 }
 
-/* Whether items may start now, looked at anew when it is time. */
+static const struct leat_worker_set nobody;
+
+/* From these workers, what is offline. */
+static void
+hold_back(struct leat_offline *offline, const struct leat_worker_set *workers)
+{
+    if (memcmp(&offline->held_back, workers, sizeof(*workers)) != 0) {
+        const struct leat_command command = {.kind = LEAT_COMMAND_HOLD_BACK, .held_back = *workers};
+        leat_dispatcher_command(offline->daemon->dispatcher, &command);
+        offline->held_back = *workers;
+    }
+}
+
+/* Whether items may start now, looked at anew when it is time, and on which workers. */
 static bool
-may_start(struct leat_offline *offline)
+may_start(struct leat_offline *offline, const struct job *job)
 {
     struct leat_offline_gauge *gauge = &offline->gauge;
     const uint64_t now_ns = leat_monotonic_ns();
@@ -826,7 +840,10 @@ may_start(struct leat_offline *offline)
         offline->sampled_ns = now_ns;
     }
     const bool above = leat_offline_gauge_is_above(gauge, offline->utilisation_ppm);
-    const enum hold hold = !gauge->known || above ? HOLD_UTILISATION : gauge->slow ? HOLD_LATENCY : HOLD_NONE;
+    const bool slow = gauge->overloaded || (!leat_worker_set_is_empty(&gauge->disturb) &&
+                                            !leat_daemon_leaves_workers(offline->daemon, job->kept.application, &gauge->disturb));
+    const enum hold hold = !gauge->known || above ? HOLD_UTILISATION : slow ? HOLD_LATENCY : HOLD_NONE;
+    hold_back(offline, hold == HOLD_NONE ? &gauge->disturb : &nobody);
     lock(offline);
     offline->hold = hold;
     offline->utilisation_seen_ppm = gauge->utilisation_ppm;
@@ -851,7 +868,7 @@ run_items(struct run *run)
     enum leat_status status = LEAT_OK;
 
     while (status == LEAT_OK && goes_on(run) && (run->in_flight > 0 || run->again_count > 0 || run->next < run->items.count)) {
-        if (!may_start(run->offline)) {
+        if (!may_start(run->offline, run->job)) {
             take_back(run);
         } else if (leat_monotonic_ns() >= run->pause_ns) {
             status = ask_more(run);
@@ -869,6 +886,7 @@ run_items(struct run *run)
         }
         publish(run);
     }
+    hold_back(run->offline, &nobody); /* there is no looking any more */
     /* What runs is answered; what waits is not worth waiting for, also where it could not be taken back at once. */
     while (run->in_flight > 0) {
         take_back(run);

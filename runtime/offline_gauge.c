@@ -4,8 +4,8 @@
 #include "runtime/daemon_private.h"
 
 /* Where it has workers of its own, the others run nothing of it that is online. */
-static bool
-is_slow(const struct leat_application *app, const uint16_t *owners)
+static void
+look_at_states(struct leat_offline_gauge *gauge, struct leat_daemon *daemon, const struct leat_application *app, const uint16_t *owners)
 {
     const struct leat_instances *instances = &app->instances;
     bool own = false;
@@ -14,19 +14,22 @@ is_slow(const struct leat_application *app, const uint16_t *owners)
         own = own || owners[w] == app->id;
     }
     for (uint32_t w = 0; w < instances->worker_count; w++) {
+        bool interfered = false;
         for (uint32_t v = 0; v < instances->variant_count && (!own || owners[w] == app->id); v++) {
             const enum leat_instance_state state = leat_instances_state(instances, w, v);
-            if (state == LEAT_INSTANCE_OVERLOADED || state == LEAT_INSTANCE_INTERFERED) {
-                return true;
-            }
+            gauge->overloaded = gauge->overloaded || state == LEAT_INSTANCE_OVERLOADED;
+            interfered = interfered || state == LEAT_INSTANCE_INTERFERED;
+        }
+        if (interfered) {
+            leat_daemon_add_near(daemon, w, &gauge->disturb);
         }
     }
-    return false;
 }
 
 /* An application that took another's place counts on from its counters; whoever asked for it may have done so just now. */
 static void
-look_at(struct leat_offline_gauge *gauge, const struct leat_application *app, const uint16_t *owners, uint64_t now_ns)
+look_at(struct leat_offline_gauge *gauge, struct leat_daemon *daemon, const struct leat_application *app, const uint16_t *owners,
+        uint64_t now_ns)
 {
     const uint64_t busy_ns = atomic_load_explicit(&app->counters.busy_ns, memory_order_relaxed);
     const bool same = gauge->applications[app->id].generation == app->generation;
@@ -40,9 +43,9 @@ look_at(struct leat_offline_gauge *gauge, const struct leat_application *app, co
         gauge->applications[app->id].changed_ns = now_ns;
         gauge->applications[app->id].asked = true;
     }
-    gauge->slow = gauge->slow || (gauge->applications[app->id].asked &&
-                                  now_ns - gauge->applications[app->id].changed_ns < LEAT_OFFLINE_RECENT_NS &&
-                                  is_slow(app, owners));
+    if (gauge->applications[app->id].asked && now_ns - gauge->applications[app->id].changed_ns < LEAT_OFFLINE_RECENT_NS) {
+        look_at_states(gauge, daemon, app, owners);
+    }
 }
 
 /* Over so long, however often it looked, or as far as samples go back. */
@@ -67,12 +70,13 @@ leat_offline_gauge_sample(struct leat_offline_gauge *gauge, struct leat_daemon *
 {
     uint16_t owners[LEAT_SCHED_WORKERS_MAX];
 
-    gauge->slow = false;
+    gauge->overloaded = false;
+    gauge->disturb = (struct leat_worker_set){{0}};
     leat_daemon_list_owners(daemon, owners);
     LEAT_MUST(pthread_mutex_lock(&daemon->mutex) == 0);
     for (uint32_t id = 0; id < LEAT_APPLICATIONS_MAX; id++) {
         if (daemon->applications[id] != NULL) {
-            look_at(gauge, daemon->applications[id], owners, now_ns);
+            look_at(gauge, daemon, daemon->applications[id], owners, now_ns);
         }
     }
     LEAT_MUST(pthread_mutex_unlock(&daemon->mutex) == 0);

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "runtime/server.h"
+#include "runtime/worker_set.h"
 
 struct leat_daemon;
 
@@ -34,7 +35,9 @@ struct leat_offline_gauge {
     uint32_t utilisation_ppm;  /* of the time of workers that are not parked, over a second */
     uint32_t lasting_ppm;      /* over ten, or as long as there are samples */
     bool known;                /* there are two samples */
-    bool slow;                 /* an instance that answers online queries is overloaded or interfered */
+    /* By instances that answer online queries: */
+    bool overloaded;                /* there is one */
+    struct leat_worker_set disturb; /* workers that may disturb one that is interfered: its own, and those near it */
 };
 
 /* Once every LEAT_OFFLINE_SAMPLE_NS or later, at CLOCK_MONOTONIC. Takes the daemon's mutex. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal     Workers serve whom they are for: nothing is handed to a worker that was not its application's at that moment or, of
- *          what is offline, for all; nor to one that a query of an earlier rank waits for; whatever the router, while masks,
- *          sizes and parked workers change under load. What was handed over before still runs where it was; nothing waits for ever. Applications that have no worker in common do not hold up one another, by rank or by
+ *          what is offline, for all and not held back; nor to one that a query of an earlier rank waits for; whatever the router, while masks,
+ *          sizes, workers held back and parked ones change under load. What was handed over before still runs where it was; nothing waits for ever. Applications that have no worker in common do not hold up one another, by rank or by
  *          what their routers want, and each is told of its own workers only. Who has nothing to do sleeps.
  * Method   Steps on a clock that stands still, against a model of who serves whom that shares no code with the dispatcher.
  */
@@ -60,6 +60,12 @@ dedicate(uint16_t first, uint16_t second, uint16_t third, uint16_t fourth)
     command(&(struct leat_command){.kind = LEAT_COMMAND_DEDICATE, .dedication = &dedication});
     EXPECT(leat_dispatcher_poll_event(steps.dispatcher, &event));
     EXPECT(event.kind == LEAT_EVENT_DEDICATED && event.dedication == &dedication);
+}
+
+static void
+hold_back(uint64_t workers)
+{
+    command(&(struct leat_command){.kind = LEAT_COMMAND_HOLD_BACK, .held_back = {{workers}}});
 }
 
 static void
@@ -291,6 +297,54 @@ test_offline_beside(void)
     steps_stop();
 }
 
+/*
+ * What is offline goes to no worker that it is held back from, though others are busy, nobody looks again until one is not, and
+ * what runs there ends; what is online goes there all the same. Who would have none left, or whose router deals, has all.
+ */
+static void
+test_held_back(void)
+{
+    static const struct leat_router *const routers[] = {&leat_router_fcfs, &leat_router_laxity, &leat_router_dealt};
+
+    for (size_t r = 0; r < LEAT_COUNT_OF(routers); r++) {
+        const bool deals = routers[r]->deals;
+        start_with(routers[r], NULL, &leat_selector_single, false);
+        dedicate(0, ALL, ALL, ALL);
+        hold_back(1 << 1 | 1 << 2);
+        for (uint32_t q = 0; q < 4; q++) {
+            steps_submit_to(1, q, 1, OFFLINE);
+        }
+        steps_round(1);
+        EXPECT(deals ? has_batches(0, 1, 1, 1) : has_batches(0, 0, 0, 1) && leat_waiting_total(steps.others[0].waiting) == 3);
+        EXPECT(deals || leat_dispatcher_sleep_ms(steps.dispatcher) > 10); /* not only until a router looks again */
+        hold_back(1 << 1);
+        steps_round(1);
+        EXPECT(deals || has_batches(0, 0, 1, 1));
+        hold_back(0xf);
+        steps_round(1);
+        EXPECT(has_batches(0, 1, 1, 1));
+        run_all();
+        expect_answers(0, 4, LEAT_OUTCOME_OK);
+        hold_back(1 << 1 | 1 << 2);
+        for (uint32_t q = 4; q < 7; q++) {
+            steps_submit_to(1, q, 1, 0);
+        }
+        steps_round(1);
+        EXPECT(has_batches(0, 1, 1, 1));
+        run_all();
+        expect_answers(4, 7, LEAT_OUTCOME_OK);
+        hold_back(1 << 0); /* which is the first one's own, who has those for all beside it */
+        for (uint32_t q = 7; q < 11; q++) {
+            steps_submit_to(0, q, 1, OFFLINE);
+        }
+        steps_round(1);
+        EXPECT(has_batches(deals, 1, 1, 1));
+        run_all();
+        expect_answers(7, 11, LEAT_OUTCOME_OK);
+        steps_stop();
+    }
+}
+
 /* A query of two items is left for later. */
 static struct leat_selection
 hold_pairs(void *state, const struct leat_select_input *input)
@@ -443,10 +497,11 @@ struct model {
     uint16_t owners[WORKERS];
     uint64_t handed[WORKERS]; /* queries, when it was looked at last */
     bool parked[WORKERS], resizing[WORKERS];
+    uint64_t held_back; /* a bit for each */
 };
 
 static bool
-may_have(const struct model *model, uint32_t worker, uint32_t application, bool offline)
+serves(const struct model *model, uint32_t worker, uint32_t application, bool offline)
 {
     bool own = false, common = false;
 
@@ -454,17 +509,27 @@ may_have(const struct model *model, uint32_t worker, uint32_t application, bool 
         own = own || model->owners[w] == application;
         common = common || model->owners[w] == ALL;
     }
-    if (model->parked[worker] || model->owners[worker] == NOBODY) {
-        return false;
-    }
     const bool for_all = model->owners[worker] == ALL;
-    return own ? model->owners[worker] == application || (offline && for_all) : !common || for_all;
+    return model->owners[worker] != NOBODY &&
+           (own ? model->owners[worker] == application || (offline && for_all) : !common || for_all);
 }
 
 static const struct leat_application *
 application(uint32_t number)
 {
     return number == 0 ? &steps.app : &steps.others[number - 1];
+}
+
+static bool
+may_have(const struct model *model, uint32_t worker, uint32_t number, bool offline)
+{
+    bool left = false;
+
+    for (uint32_t w = 0; w < WORKERS; w++) {
+        left = left || (serves(model, w, number, true) && (model->held_back >> w & 1) == 0);
+    }
+    const bool held = offline && left && !application(number)->router->deals && (model->held_back >> worker & 1) != 0;
+    return !model->parked[worker] && !held && serves(model, worker, number, offline);
 }
 
 /* Does a query that is online, or was, wait for the worker? */
@@ -543,6 +608,16 @@ change(struct model *model, uint64_t *random)
 }
 
 static void
+hold_back_at_random(struct model *model, uint64_t *random)
+{
+    const uint64_t workers = leat_test_random(random) % (1 << WORKERS) & leat_test_random(random);
+
+    leat_dispatcher_command(steps.dispatcher, &(struct leat_command){.kind = LEAT_COMMAND_HOLD_BACK, .held_back = {{workers}}});
+    round_of(model);
+    model->held_back = workers;
+}
+
+static void
 take_events(struct model *model)
 {
     struct leat_event event;
@@ -579,6 +654,9 @@ test_random(const struct leat_router *router, const struct leat_router *others, 
         if (leat_test_random(random) % 4 == 0) {
             change(&model, random);
         }
+        if (leat_test_random(random) % 4 == 0) {
+            hold_back_at_random(&model, random);
+        }
         (void)steps_run((uint32_t)(leat_test_random(random) % WORKERS));
         round_of(&model);
         take_events(&model);
@@ -589,6 +667,7 @@ test_random(const struct leat_router *router, const struct leat_router *others, 
             asked[s] = done[s] == asked[s] ? done[s] = 0 : asked[s]; /* slots anew */
         }
     }
+    hold_back(0);
     run_all();
     take_events(&model);
     for (uint32_t s = 0; s < SESSIONS; s++) {
@@ -617,6 +696,7 @@ main(void)
     test_ranks();
     test_offline_beside();
     test_held();
+    test_held_back();
     test_sleep();
     test_idle_wanted();
     test_counts();

@@ -2,11 +2,13 @@
 /*
  * Goal     Utilisation is the share of the workers' time that applications' online queries took over the last second, and
  *          over the last ten, however seldom somebody looks, whatever was before and whoever comes, goes or is replaced; instances out of order count while
- *          somebody asks for them.
+ *          somebody asks for them, an interfered one for its own worker and those near it alone; and an application has workers
+ *          left for what is offline where others than these may run it.
  * Method   Applications made by hand, on a clock that the test has; a second sum beside the gauge's.
  */
 #include "runtime/daemon_private.h"
 #include "runtime/offline_gauge.h"
+#include "runtime/cores.h"
 #include "tests/leat_test.h"
 
 enum { WORKERS = 3, APPS = 4 };
@@ -45,6 +47,30 @@ sample(void)
 {
     now_ns += LEAT_OFFLINE_SAMPLE_NS;
     leat_offline_gauge_sample(&gauge, daemon, now_ns);
+}
+
+static struct leat_worker_set
+set_of(bool first, bool second, bool third)
+{
+    return (struct leat_worker_set){{first | second << 1 | third << 2}};
+}
+
+static bool
+disturbs(bool first, bool second, bool third)
+{
+    const struct leat_worker_set set = set_of(first, second, third);
+    return memcmp(&gauge.disturb, &set, sizeof(set)) == 0;
+}
+
+/* Is what the application has in such a state out of order? All are near each other where there are no cores. */
+static bool
+is_slow(enum leat_instance_state state)
+{
+    const bool interfered = state == LEAT_INSTANCE_INTERFERED && disturbs(true, true, true);
+
+    EXPECT(interfered || disturbs(false, false, false));
+    EXPECT(!gauge.overloaded || state == LEAT_INSTANCE_OVERLOADED);
+    return interfered || gauge.overloaded;
 }
 
 static bool
@@ -182,65 +208,153 @@ test_own(void)
     work(2, 1);
     set_owners(LEAT_WORKER_FOR_ALL, 1, LEAT_WORKER_FOR_ALL);
     sample();
-    EXPECT(gauge.slow);
+    EXPECT(is_slow(LEAT_INSTANCE_INTERFERED));
     set_owners(2, 1, LEAT_WORKER_FOR_ALL);
     sample();
-    EXPECT(!gauge.slow);
+    EXPECT(!is_slow(LEAT_INSTANCE_INTERFERED));
     set_owners(2, 1, 2);
     sample();
-    EXPECT(gauge.slow);
+    EXPECT(is_slow(LEAT_INSTANCE_INTERFERED));
     set_owners(LEAT_WORKER_FOR_ALL, LEAT_WORKER_FOR_ALL, LEAT_WORKER_FOR_ALL);
     set_state(2, 2 * WORKERS - 1, LEAT_INSTANCE_ACTIVE);
     sample();
-    EXPECT(!gauge.slow);
+    EXPECT(!is_slow(LEAT_INSTANCE_INTERFERED));
 }
 
 static void
 test_states(void)
 {
-    for (uint32_t state = LEAT_INSTANCE_OVERLOADED; state <= LEAT_INSTANCE_INTERFERED; state++) {
+    for (enum leat_instance_state state = LEAT_INSTANCE_OVERLOADED; state <= LEAT_INSTANCE_INTERFERED; state++) {
         for (uint32_t s = 0; s * LEAT_OFFLINE_SAMPLE_NS < LEAT_OFFLINE_RECENT_NS; s++) {
             sample(); /* what was asked for before this is long ago */
         }
-        set_state(2, 2 * WORKERS - 1, (enum leat_instance_state)state);
+        set_state(2, 2 * WORKERS - 1, state);
         sample();
-        EXPECT(!gauge.slow); /* nobody asks for it */
+        EXPECT(!is_slow(state)); /* nobody asks for it */
         work(3, 1);
         sample();
-        EXPECT(!gauge.slow);
+        EXPECT(!is_slow(state));
         work(2, 1);
         sample();
-        EXPECT(gauge.slow);
+        EXPECT(is_slow(state));
         for (uint32_t s = 1; s * LEAT_OFFLINE_SAMPLE_NS < LEAT_OFFLINE_RECENT_NS; s++) {
             sample();
-            EXPECT(gauge.slow);
+            EXPECT(is_slow(state));
         }
         sample();
-        EXPECT(!gauge.slow);
+        EXPECT(!is_slow(state));
         work(2, 1);
         sample();
-        EXPECT(gauge.slow);
+        EXPECT(is_slow(state));
         set_state(2, 2 * WORKERS - 1, LEAT_INSTANCE_ACTIVE);
         sample();
-        EXPECT(!gauge.slow);
+        EXPECT(!is_slow(state));
         /* Seen for the first time, it may have been asked just now; or never. */
         for (uint64_t busy_ns = 0; busy_ns < 2; busy_ns++) {
             now_ns += LEAT_OFFLINE_RECENT_NS; /* the one before was asked long ago */
             take_away(2);
             add(2);
-            set_state(2, 2 * WORKERS - 1, (enum leat_instance_state)state);
+            set_state(2, 2 * WORKERS - 1, state);
             work(2, busy_ns);
             sample();
-            EXPECT(gauge.slow == (busy_ns > 0));
+            EXPECT(is_slow(state) == (busy_ns > 0));
             for (uint32_t s = 1; s * LEAT_OFFLINE_SAMPLE_NS < LEAT_OFFLINE_RECENT_NS; s++) {
                 sample();
-                EXPECT(gauge.slow == (busy_ns > 0));
+                EXPECT(is_slow(state) == (busy_ns > 0));
             }
             sample();
-            EXPECT(!gauge.slow);
+            EXPECT(!is_slow(state));
         }
         set_state(2, 2 * WORKERS - 1, LEAT_INSTANCE_ACTIVE);
     }
+}
+
+/* Three workers of a core each: the first two share an L3, the third is in another package. */
+static void
+test_near(void)
+{
+    static const struct leat_worker_group group = {.count = WORKERS, .cores = 1};
+    static const struct {
+        const char *synthetic, *cpus[WORKERS];
+        bool near[WORKERS]; /* to the second */
+    } cases[] = {
+        {"pack:2 node:1 l3:1 core:2 pu:1", {"0", "1", "2"}, {true, true, false}},
+        {"pack:2 node:1 l3:2 core:2 pu:1", {"0", "2", "4"}, {true, true, false}}, /* L3s of their own, and one memory */
+        {"pack:2 l3:1 node:2 core:2 pu:1", {"0", "2", "4"}, {true, true, false}}, /* memories of their own, and one L3 */
+        {"pack:3 node:1 l3:1 core:2 pu:1", {"0", "2", "4"}, {false, true, false}},
+    };
+
+    for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
+        const struct leat_topology_source source = {.root = "/nonexistent", .synthetic = cases[c].synthetic};
+        struct leat_worker_group groups[WORKERS] = {group, group, group};
+        struct leat_topology *topology;
+        struct leat_placement *placement;
+        struct leat_cores *cores;
+
+        for (uint32_t w = 0; w < WORKERS; w++) {
+            groups[w].count = 1;
+            groups[w].cpus = cases[c].cpus[w];
+        }
+        const struct leat_placement_request request = {.dispatcher_cpu = LEAT_ANYWHERE, .groups = groups, .group_count = WORKERS};
+        EXPECT(leat_topology_discover(&source, &topology) == LEAT_OK);
+        EXPECT(leat_placement_make(topology, &request, &placement) == LEAT_OK);
+        EXPECT(leat_cores_create(topology, placement, &cores) == LEAT_OK);
+        daemon->options.cores = cores;
+        daemon->options.pin = true;
+        set_state(2, 2 * 1, LEAT_INSTANCE_INTERFERED); /* on the second */
+        work(2, 1);
+        sample();
+        EXPECT(!gauge.overloaded && disturbs(cases[c].near[0], cases[c].near[1], cases[c].near[2]));
+        set_state(2, 2 * 2 + 1, LEAT_INSTANCE_INTERFERED); /* and on the third */
+        sample();
+        EXPECT(disturbs(cases[c].near[0], true, true));
+        daemon->options.pin = false; /* threads run anywhere */
+        set_state(2, 2 * 2 + 1, LEAT_INSTANCE_ACTIVE);
+        sample();
+        EXPECT(disturbs(true, true, true));
+        set_state(2, 2 * 1, LEAT_INSTANCE_ACTIVE);
+        sample();
+        EXPECT(disturbs(false, false, false));
+        daemon->options.cores = NULL;
+        leat_cores_destroy(cores);
+        leat_placement_destroy(placement);
+        leat_topology_destroy(topology);
+    }
+}
+
+/* What is offline of an application goes to its own workers and those for all, and is held where all of these are. */
+static void
+test_left(void)
+{
+    static const struct {
+        uint16_t owners[WORKERS];
+        bool held[WORKERS], leaves, deals;
+    } cases[] = {
+        {{LEAT_WORKER_FOR_ALL, LEAT_WORKER_FOR_ALL, LEAT_WORKER_FOR_ALL}, {true, true, false}, true, false},
+        {{LEAT_WORKER_FOR_ALL, LEAT_WORKER_FOR_ALL, LEAT_WORKER_FOR_ALL}, {true, true, true}, false, false},
+        {{2, 1, LEAT_WORKER_FOR_ALL}, {true, false, false}, true, false},
+        {{2, 1, LEAT_WORKER_FOR_ALL}, {true, false, true}, false, false},
+        {{1, 3, LEAT_WORKER_FOR_ALL}, {true, true, false}, true, false},
+        {{1, 3, LEAT_WORKER_FOR_ALL}, {false, true, true}, false, false},
+        {{2, LEAT_WORKER_FOR_NOBODY, 2}, {true, false, true}, false, false},
+        {{1, LEAT_WORKER_FOR_NOBODY, 3}, {true, false, true}, false, false},
+        {{1, LEAT_WORKER_FOR_NOBODY, 3}, {true, false, false}, true, false},
+        {{LEAT_WORKER_FOR_ALL, LEAT_WORKER_FOR_ALL, LEAT_WORKER_FOR_ALL}, {true, false, false}, false, true},
+        {{2, 1, LEAT_WORKER_FOR_ALL}, {false, true, false}, true, true},
+    };
+
+    struct leat_application *app = daemon->applications[2];
+    (void)snprintf(app->name, sizeof(app->name), "third");
+    app->variant_count = 1;
+    for (size_t c = 0; c < LEAT_COUNT_OF(cases); c++) {
+        const struct leat_worker_set held = set_of(cases[c].held[0], cases[c].held[1], cases[c].held[2]);
+        set_owners(cases[c].owners[0], cases[c].owners[1], cases[c].owners[2]);
+        app->router = cases[c].deals ? &leat_router_dealt : &leat_router_fcfs;
+        EXPECT(leat_daemon_leaves_workers(daemon, "third", &held) == cases[c].leaves);
+        EXPECT(leat_daemon_leaves_workers(daemon, "nothing", &held));
+    }
+    app->name[0] = '\0';
+    app->variant_count = 0;
 }
 
 int
@@ -263,6 +377,8 @@ main(void)
     test_seldom_and_above();
     test_states();
     test_own();
+    test_near();
+    test_left();
     for (uint32_t id = 0; id < APPS; id++) {
         take_away(id);
     }

@@ -3,7 +3,8 @@
  * Goal     `leat offline`: every item of a folder is answered once and right, or told of in the report, also if the daemon is
  *          killed at any step that changes the disk, or at any moment with tens of items under way, drained or started with
  *          other folders in place, or if the application goes and comes; what was cancelled can go on; while online queries
- *          keep the workers busy, or take longer than their profile says, nothing starts; a pipeline answers a job
+ *          keep the workers busy, or take longer than their profile says, nothing starts, but on workers that share no cache or
+ *          memory with those that take longer; a pipeline answers a job
  *          beside online queries, and refuses neither. What a killed daemon left is gone once its job is cancelled,
  *          though that never runs, and no other file is. An output folder is one job's at a time, of all daemons. All of this
  *          holds for items of several files too, and for answers of several outputs of which one varies.
@@ -13,12 +14,13 @@
  *          that was seen after a kill is the same file at the end: who had answered twice would have made another.
  *          Batches that last longer than their profile says have a size of which it has no knot, between two that are
  *          quicker; one at a time they are a quarter of what four workers could do at most, whatever else the machine
- *          does. What kills daemons is a test by itself, with the argument `kills`.
+ *          does. What kills daemons is a test by itself, with the argument `kills`; so is what takes two nodes, `apart`.
  */
 #include <dirent.h>
 #include <signal.h>
 #include <stdatomic.h>
 
+#include "base/align.h"
 #include "base/npy.h"
 #include "tests/kernels/model_builder.h"
 #include "tests/system/leatd.h"
@@ -749,15 +751,17 @@ is_held_by_latency(struct leat_session *session, uint64_t id, uint64_t *ret_answ
     return false;
 }
 
+enum { SLOW_ITEMS = 17 };
+static const char add_uneven[] = "{\"op\":\"model-add\",\"name\":\"uneven\",\"backend\":\"synthetic\",\"items_max\":18,"
+                                 "\"input_bytes\":16,\"output_bytes\":16,\"options\":{\"points\":["
+                                 "{\"items\":16,\"latency_ns\":2000000},{\"items\":17,\"latency_ns\":20000000},"
+                                 "{\"items\":18,\"latency_ns\":2000000}]}}";
+
 static void
 test_latency(void)
 {
-    enum { COUNT = 8, SLOW_ITEMS = 17, TRIES = 20, ANSWERS = 60 };
+    enum { COUNT = 8, TRIES = 20, ANSWERS = 60 };
     static const char yaml[] = "workers: [{count: 4}]\n";
-    static const char add[] = "{\"op\":\"model-add\",\"name\":\"uneven\",\"backend\":\"synthetic\",\"items_max\":18,"
-                              "\"input_bytes\":16,\"output_bytes\":16,\"options\":{\"points\":["
-                              "{\"items\":16,\"latency_ns\":2000000},{\"items\":17,\"latency_ns\":20000000},"
-                              "{\"items\":18,\"latency_ns\":2000000}]}}";
     struct load load = {.application = "uneven", .items = SLOW_ITEMS, .under_way = 1};
     char output[32];
     uint64_t id = 0, answered = 0, later;
@@ -766,7 +770,7 @@ test_latency(void)
 
     leatd_start(&leatd, yaml);
     struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
-    json_t *answer = leatd_request(session, add);
+    json_t *answer = leatd_request(session, add_uneven);
     EXPECT(json_object_get(answer, "error") == NULL);
     json_decref(answer);
     put_items("disturbed", 0, COUNT);
@@ -787,6 +791,59 @@ test_latency(void)
     json_decref(leatd_request(session, "{\"op\":\"model-remove\",\"name\":\"uneven\"}")); /* it would count for 10 s yet */
     EXPECT(run("show", id, "--wait", NULL) == 0);
     expect_answers(output, COUNT, 0);
+    leat_close(session);
+    leatd_end(&leatd, SIGTERM);
+}
+
+static bool
+is_interfered(struct leat_session *session)
+{
+    json_t *status = leatd_request(session, "{\"op\":\"status\"}");
+    const bool interfered = leatd_number(json_object_get(status, "instances"), "interfered") > 0;
+
+    json_decref(status);
+    return interfered;
+}
+
+/*
+ * Two nodes, which tests/virtual_cores/run shows. On the first is a worker that takes longer than it should, and whom it serves alone:
+ * jobs go on on the second, also of that application, and nothing offline runs on the first.
+ */
+static void
+test_apart(void)
+{
+    enum { COUNT = 40, ANSWERS = 5 };
+    static const char yaml[] = "dispatcher: {own_core: false}\nworkers: [{count: 1, cpus: \"1\"}, {count: 3, cpus: \"3-5\"}]\n";
+    struct load load = {.application = "uneven", .items = SLOW_ITEMS, .under_way = 1};
+    static const char *const requests[] = {add_uneven, "{\"op\":\"scale-set\",\"worker\":0,\"application\":\"uneven\"}"};
+    static const char *const targets[] = {"copy", "uneven"};
+    char output[32];
+    uint64_t answered;
+
+    leatd_end(&leatd, SIGTERM);
+    leatd_start(&leatd, yaml);
+    add_model("copy", 10000000);
+    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
+    for (size_t r = 0; r < LEAT_COUNT_OF(requests); r++) {
+        json_t *answer = leatd_request(session, requests[r]);
+        EXPECT(json_object_get(answer, "error") == NULL);
+        json_decref(answer);
+    }
+    put_items("beside", 0, COUNT);
+    EXPECT(pthread_create(&load.thread, NULL, keep_busy, &load) == 0);
+    do {
+        await_answers(&load, ANSWERS);
+    } while (!is_interfered(session));
+    for (size_t t = 0; t < LEAT_COUNT_OF(targets); t++) {
+        (void)snprintf(output, sizeof(output), "beside-%zu-out", t);
+        EXPECT(submit(targets[t], "beside", output) == 0);
+        const uint64_t id = printed_id();
+        EXPECT(!is_held_by_latency(session, id, &answered) && answered == COUNT && is_interfered(session));
+    }
+    EXPECT(time_of_worker(session, "offline_ns") == 0);
+    expect_answers("beside-0-out", COUNT, 0);
+    load.stop = true;
+    EXPECT(pthread_join(load.thread, NULL) == 0);
     leat_close(session);
     leatd_end(&leatd, SIGTERM);
 }
@@ -1162,12 +1219,12 @@ test_kills(void)
 int
 main(int argc, char **argv)
 {
-    const bool kills = argc == 2 && strcmp(argv[1], "kills") == 0;
+    const char *what = argc == 2 ? argv[1] : "";
 
     leat_test_init();
     leatd_init(&leatd);
     leatd_start(&leatd, one_worker);
-    (kills ? test_kills : test_jobs)();
+    (strcmp(what, "kills") == 0 ? test_kills : strcmp(what, "apart") == 0 ? test_apart : test_jobs)();
     leatd_fini(&leatd);
     return 0;
 }
