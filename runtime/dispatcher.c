@@ -521,6 +521,21 @@ note_late_expiry(struct leat_application *app, uint64_t end_ns)
     app->next_expiry_ns = end_ns < app->next_expiry_ns ? end_ns : app->next_expiry_ns;
 }
 
+/* Beside what is on the way there. */
+static bool
+has_late_room(const struct leat_application *app)
+{
+    return leat_waiting_count(&app->waiting[LEAT_RANK_LATE]) + app->queued[LEAT_RANK_LATE] < app->waiting_max;
+}
+
+/* Is it a run's that is late elsewhere, so that it is to wait among the late, too? Where these have no room for it, it stays. */
+static bool
+follows_late(struct leat_dispatcher *dispatcher, const struct leat_application *app, const struct leat_query_entry *entry)
+{
+    const struct stage_query *stage = stage_of(dispatcher, entry);
+    return LEAT_UNLIKELY(stage != NULL) && leat_dispatcher_stage_follows(stage) && has_late_room(app);
+}
+
 /*
  * It is late, and served when nobody waits who is not. Where there is no room for it, beside what is on the way there, it ends:
  * a run's, which was pushed as late where there was room, finds it.
@@ -530,15 +545,15 @@ put_last(struct leat_dispatcher *dispatcher, struct leat_application *app, const
          const struct leat_sched_query *query)
 {
     struct leat_waiting *late = &app->waiting[LEAT_RANK_LATE];
-    const struct stage_query *stage = stage_of(dispatcher, entry);
+    struct stage_query *stage = stage_of(dispatcher, entry);
     struct leat_sched_query last = *query;
 
-    if (leat_waiting_count(late) + app->queued[LEAT_RANK_LATE] >= app->waiting_max) {
+    if (!has_late_room(app)) {
         bump(&app->counters.expired, 1);
         leat_dispatcher_finish(dispatcher, entry, LEAT_OUTCOME_EXPIRED, LEAT_REASON_NONE);
         return;
     }
-    if (LEAT_UNLIKELY(stage != NULL && !leat_dispatcher_stage_may_be_late(dispatcher, stage))) {
+    if (LEAT_UNLIKELY(stage != NULL && !leat_dispatcher_stage_be_late(dispatcher, stage))) {
         leat_dispatcher_turn_away(dispatcher, app, query->items);
         bump(&app->counters.rejected, 1);
         leat_dispatcher_finish(dispatcher, entry, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL);
@@ -650,7 +665,7 @@ enqueue(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry
     if (rank != LEAT_RANK_OFFLINE) { /* what finds no room is load, too; what no variant suits, or only time that is left, is none */
         arrive(dispatcher, app, entry);
     }
-    if (LEAT_UNLIKELY(rank == LEAT_RANK_LATE)) {
+    if (LEAT_UNLIKELY(rank == LEAT_RANK_LATE || (online && follows_late(dispatcher, app, entry)))) {
         put_last(dispatcher, app, entry, &query);
         return;
     }
@@ -756,6 +771,10 @@ goes_on_waiting(void *context, const struct leat_query_entry *entry, const struc
         return false;
     }
     uint64_t *expiry_ns = sweep->rank == LEAT_RANK_LATE ? &app->late_expiry_ns : &sweep->next_expiry_ns;
+    if (sweep->rank == LEAT_RANK_ONLINE && follows_late(sweep->dispatcher, app, entry)) {
+        put_last(sweep->dispatcher, app, entry, query);
+        return false;
+    }
     *expiry_ns = end_ns < *expiry_ns ? end_ns : *expiry_ns;
     return app->drop_late || goes_on_in_time(sweep, entry, query);
 }
@@ -773,6 +792,7 @@ sweep_lists(struct leat_dispatcher *dispatcher)
         if (app->sweep_due || app->next_expiry_ns <= dispatcher->now_ns) {
             const bool all = app->sweep_due || app->drop_late || app->late_expiry_ns <= dispatcher->now_ns;
             app->late_expiry_ns = all ? LEAT_NO_DEADLINE : app->late_expiry_ns;
+            app->sweep_due = false; /* and due again, where what becomes late here is of a run that waits here, too */
             /* The last rank first: what becomes late is not to be looked at twice. Time moves nothing beyond the first else. */
             for (uint32_t rank = all ? LEAT_RANKS : 1; rank-- > 0;) {
                 sweep.rank = rank;
@@ -782,7 +802,6 @@ sweep_lists(struct leat_dispatcher *dispatcher)
             }
             app->next_expiry_ns =
                 app->late_expiry_ns < sweep.next_expiry_ns ? app->late_expiry_ns : sweep.next_expiry_ns;
-            app->sweep_due = false;
         }
     }
 }
@@ -1642,6 +1661,7 @@ decide_all(struct leat_dispatcher *dispatcher)
         const uint32_t waiting = leat_waiting_total(app->waiting);
         atomic_store_explicit(&app->counters.waiting, waiting, memory_order_relaxed);
         app->busy = waiting > 0;
+        app->sweep_due = app->sweep_due && app->busy;
         if (app->busy && app->id != turned) {
             dispatcher->busy[kept++] = app->id;
         }
@@ -2012,12 +2032,12 @@ leat_dispatcher_sleep_ms(const struct leat_dispatcher *dispatcher)
     const struct run_list *open = dispatcher->pipelines.open;
     uint64_t next_ns = LEAT_NO_DEADLINE;
 
-    if (LEAT_UNLIKELY(open[0].first != NULL || open[1].first != NULL)) { /* what waits for room may become too late */
-        next_ns = dispatcher->now_ns + LOOK_AGAIN_NS;
+    for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) { /* what waits for room may become too late */
+        next_ns = LEAT_UNLIKELY(open[rank].first != NULL) ? dispatcher->now_ns + LOOK_AGAIN_NS : next_ns;
     }
     for (uint32_t b = 0; b < dispatcher->busy_count; b++) {
         const struct leat_application *app = dispatcher->applications[dispatcher->busy[b]];
-        next_ns = app->next_expiry_ns < next_ns ? app->next_expiry_ns : next_ns;
+        next_ns = app->sweep_due ? 0 : app->next_expiry_ns < next_ns ? app->next_expiry_ns : next_ns;
         for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
             const struct leat_waiting *waiting = &app->waiting[rank];
             const bool looked = (app->decided_ranks >> rank & 1) != 0 && leat_waiting_count(waiting) > 0;

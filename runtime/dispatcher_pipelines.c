@@ -43,11 +43,13 @@ struct leat_pipeline_run {
     bool offline;
     bool stopped; /* no query is made any more: it ends when none is outstanding */
     bool late;    /* it is one of pipeline->late_running */
+    uint8_t listed; /* among the open ones of this rank; LEAT_RANKS: it is not */
     /* Bit s: the sources of stage s are there; queries of it are still to be made; it has ended. */
     uint32_t begun, open, ended;
     uint32_t ran;         /* bit s: it has ended, and had items */
     uint32_t outstanding; /* queries of all its stages */
     uint32_t again;       /* of those, to be pushed again */
+    uint32_t late_queries; /* of those */
     struct stage_progress stages[LEAT_PIPELINE_STAGES_MAX];
 };
 
@@ -134,19 +136,80 @@ list_rotate(struct run_list *list, enum run_list_kind kind, struct leat_pipeline
     }
 }
 
-/* Of the run's rank. */
-static struct run_list *
-open_runs(struct leat_dispatcher *dispatcher, const struct leat_pipeline_run *run)
+static uint64_t
+before(uint64_t end_ns, uint64_t ns)
 {
-    return &dispatcher->pipelines.open[run->offline ? 1 : 0];
+    return end_ns == LEAT_NO_DEADLINE ? LEAT_NO_DEADLINE : end_ns > ns ? end_ns - ns : 0;
 }
 
-/* Is there one for it? Offline runs hold half of them at the most, so that the others find some. */
+/* Are queries of it still to be made, or to be pushed again? */
 static bool
-has_slot(const struct pipelines *pipelines, bool offline)
+is_open(const struct leat_pipeline_run *run)
 {
+    return run->open != 0 || run->again > 0;
+}
+
+/* Is some of it late, or too late to be made in time? Then nothing that it asks for beside that makes it end in time. */
+static bool
+is_late(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_run *run)
+{
+    bool late = run->late_queries > 0;
+
+    for (uint32_t left = run->aim_ns != run->end_ns ? run->open : 0; left != 0 && !late; left &= left - 1) {
+        late = dispatcher->now_ns > before(run->aim_ns, run->stages[__builtin_ctz(left)].from_ns);
+    }
+    return late;
+}
+
+/* Into the list that it is to be in now, if any. */
+static void
+list_open(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
+{
+    struct run_list *open = dispatcher->pipelines.open;
+    const uint32_t rank = !is_open(run)              ? LEAT_RANKS
+                          : run->offline             ? LEAT_RANK_OFFLINE
+                          : is_late(dispatcher, run) ? LEAT_RANK_LATE
+                                                     : LEAT_RANK_ONLINE;
+
+    if (rank == run->listed) {
+        return;
+    }
+    if (run->listed < LEAT_RANKS) {
+        list_remove(&open[run->listed], RUN_OPEN, run);
+    }
+    if (rank < LEAT_RANKS) {
+        list_append(&open[rank], RUN_OPEN, run);
+    }
+    run->listed = (uint8_t)rank;
+}
+
+/* Is there one for it? What is late, and what is offline, holds half of them at the most, and both three quarters: others find some. */
+static bool
+has_slot(const struct pipelines *pipelines, enum leat_rank rank)
+{
+    const uint32_t slots = pipelines->session->slots, late = pipelines->late_queries, offline = pipelines->offline_queries;
+
     return pipelines->free_query != NO_QUERY &&
-           (!offline || pipelines->offline_queries < (pipelines->session->slots + 1) / 2);
+           (rank == LEAT_RANK_ONLINE ||
+            ((rank == LEAT_RANK_LATE ? late : offline) < (slots + 1) / 2 && late + offline < slots - slots / 4));
+}
+
+/* One more of its queries is late. What waits of it elsewhere is to do so among the late, too, and hears of it from the first. */
+static void
+note_late(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
+{
+    const struct leat_waiting_slot *slots = dispatcher->pipelines.session->dispatcher.slots;
+    const struct stage_query *queries = dispatcher->pipelines.queries;
+    const bool first = run->late_queries == 0;
+
+    dispatcher->pipelines.late_queries++;
+    run->late_queries++;
+    for (uint16_t q = first ? run->first_query : NO_QUERY; q != NO_QUERY; q = queries[q].next) {
+        struct leat_application *app = dispatcher->applications[slots[q].application];
+        if (!queries[q].late && slots[q].state == LEAT_SLOT_WAITS && app->busy) {
+            app->sweep_due = true;
+        }
+    }
 }
 
 static void
@@ -169,6 +232,9 @@ take_query(struct leat_dispatcher *dispatcher, const struct stage_query *what)
     pipelines->offline_queries += run->offline;
     run->outstanding++;
     run->stages[what->stage].outstanding++;
+    if (LEAT_UNLIKELY(what->late)) {
+        note_late(dispatcher, run);
+    }
 }
 
 static void
@@ -183,6 +249,8 @@ give_query(struct leat_dispatcher *dispatcher, uint16_t slot)
         pipelines->queries[query->next].previous = query->previous;
     }
     pipelines->offline_queries -= run->offline;
+    pipelines->late_queries -= query->late;
+    run->late_queries -= query->late;
     run->outstanding--;
     run->stages[query->stage].outstanding--;
     query->run = NULL;
@@ -341,13 +409,6 @@ end_run_if_over(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *ru
     }
 }
 
-/* Are queries of it still to be made, or to be pushed again? */
-static bool
-is_open(const struct leat_pipeline_run *run)
-{
-    return run->open != 0 || run->again > 0;
-}
-
 /* What its later stages are to ask of their applications; offline runs wait for all others anyway. */
 static void
 set_coming(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, uint32_t s, uint32_t items)
@@ -405,10 +466,8 @@ stop_run(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, enum
     run->reason = (uint8_t)reason;
     run->failed_stage = (uint16_t)stage;
     expect_nothing(dispatcher, run);
-    if (is_open(run)) {
-        run->open = run->again = 0;
-        list_remove(open_runs(dispatcher, run), RUN_OPEN, run);
-    }
+    run->open = run->again = 0;
+    list_open(dispatcher, run);
     for (uint16_t q = run->first_query; q != NO_QUERY; q = next) {
         next = queries[q].next;
         if (queries[q].again) {
@@ -704,10 +763,8 @@ begin_stage(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, u
         end_stage(run, s);
         return;
     }
-    if (!is_open(run)) {
-        list_append(open_runs(dispatcher, run), RUN_OPEN, run);
-    }
     run->open |= UINT32_C(1) << s;
+    list_open(dispatcher, run);
 }
 
 /* Those from `first` on whose sources have all ended. One without items ends at once; what that lets begin is behind it. */
@@ -782,12 +839,6 @@ enum made {
     MADE_NONE,  /* the run was stopped */
 };
 
-static uint64_t
-before(uint64_t end_ns, uint64_t ns)
-{
-    return end_ns == LEAT_NO_DEADLINE ? LEAT_NO_DEADLINE : end_ns > ns ? end_ns - ns : 0;
-}
-
 uint64_t
 leat_dispatcher_stage_end(const struct leat_dispatcher *dispatcher, uint16_t slot)
 {
@@ -798,15 +849,29 @@ leat_dispatcher_stage_end(const struct leat_dispatcher *dispatcher, uint16_t slo
 enum leat_rank
 leat_dispatcher_stage_rank(const struct stage_query *query)
 {
-    const struct leat_pipeline_run *run = query->run;
-    const bool late = !query->aims && run->aim_ns != run->end_ns;
-    return run->offline ? LEAT_RANK_OFFLINE : late ? LEAT_RANK_LATE : LEAT_RANK_ONLINE;
+    return query->run->offline ? LEAT_RANK_OFFLINE : query->late ? LEAT_RANK_LATE : LEAT_RANK_ONLINE;
 }
 
 bool
-leat_dispatcher_stage_may_be_late(struct leat_dispatcher *dispatcher, const struct stage_query *query)
+leat_dispatcher_stage_be_late(struct leat_dispatcher *dispatcher, struct stage_query *query)
 {
-    return be_late(dispatcher, query->run);
+    struct leat_pipeline_run *run = query->run;
+
+    if (!be_late(dispatcher, run)) {
+        return false;
+    }
+    if (!run->offline && !query->late) {
+        query->late = true;
+        note_late(dispatcher, run);
+        list_open(dispatcher, run);
+    }
+    return true;
+}
+
+bool
+leat_dispatcher_stage_follows(const struct stage_query *query)
+{
+    return query->run->late_queries > 0 && !query->late;
 }
 
 uint32_t
@@ -926,6 +991,7 @@ make_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, ui
     if (is_repeating(stage)) {
         items = next_items(run, stage, progress, &start);
     }
+    const bool late = is_late(dispatcher, run), aims = run->aim_ns != run->end_ns && !late;
     const uint64_t share = capped ? progress->cap_nano * items / progress->items : 0;
     const uint16_t cap_code = capped ? leat_wire_cost_code(share < UINT32_MAX ? (uint32_t)share : UINT32_MAX) : 0;
     if (LEAT_UNLIKELY(capped && cap_code == 0)) {
@@ -939,13 +1005,15 @@ make_query(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, ui
         .cap_nano = capped ? leat_wire_cost_nano(cap_code) : 0,
         .cap_code = cap_code,
         .stage = (uint8_t)s,
-        .aims = run->aim_ns != run->end_ns && dispatcher->now_ns <= before(run->aim_ns, progress->from_ns),
+        .aims = aims,
+        .late = late && !run->offline,
     };
-    if (LEAT_UNLIKELY(leat_dispatcher_stage_rank(&query) == LEAT_RANK_LATE && !be_late(dispatcher, run))) {
+    const enum leat_rank rank = leat_dispatcher_stage_rank(&query);
+    if (LEAT_UNLIKELY(rank == LEAT_RANK_LATE && !be_late(dispatcher, run))) {
         turn_late_away(dispatcher, run, s);
         return MADE_NONE;
     }
-    if (LEAT_UNLIKELY(!has_slot(pipelines, run->offline) || !has_room(application_of(dispatcher, stage), &query) ||
+    if (LEAT_UNLIKELY(!has_slot(pipelines, rank) || !has_room(application_of(dispatcher, stage), &query) ||
                       !push_query(dispatcher, &query, pipelines->free_query))) {
         tell_held(dispatcher, run, s);
         return MADE_LATER;
@@ -1007,29 +1075,27 @@ make_queries(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run)
         }
         run->open &= ~((uint32_t)(made == MADE) << s);
     }
-    if (!is_open(run)) {
-        list_remove(open_runs(dispatcher, run), RUN_OPEN, run);
-    }
+    list_open(dispatcher, run);
     return any;
 }
 
-/* Online runs come first. One that has to wait holds up no other; where many do, the next round goes on behind them. */
+/* By rank. One that has to wait holds up no other; where many of its rank do, the next round goes on behind them. */
 bool
 leat_dispatcher_make_queries(struct leat_dispatcher *dispatcher)
 {
     struct pipelines *pipelines = &dispatcher->pipelines;
     bool any = false;
 
-    for (uint32_t offline = 0; offline < 2; offline++) {
-        struct leat_pipeline_run *run = pipelines->open[offline].first, *next;
+    for (enum leat_rank rank = 0; rank < LEAT_RANKS; rank++) {
+        struct leat_pipeline_run *run = pipelines->open[rank].first, *next;
         for (uint32_t looks = 0; run != NULL && looks < LOOKS_PER_ROUND; looks++) {
             next = run->links[RUN_OPEN].next;
             any = make_queries(dispatcher, run) || any;
             end_run_if_over(dispatcher, run);
             run = next;
         }
-        if (run != NULL && has_slot(pipelines, offline > 0)) { /* else whoever waits longest gets the next */
-            list_rotate(&pipelines->open[offline], RUN_OPEN, run);
+        if (run != NULL && has_slot(pipelines, rank)) { /* else whoever waits longest gets the next */
+            list_rotate(&pipelines->open[rank], RUN_OPEN, run);
         }
     }
     return any;
@@ -1077,18 +1143,15 @@ ask_again(struct leat_dispatcher *dispatcher, struct leat_pipeline_run *run, str
     if (LEAT_LIKELY(!dropped || !query->aims || run->stopped)) {
         return false;
     }
-    if (!be_late(dispatcher, run)) {
+    query->aims = false;
+    if (!leat_dispatcher_stage_be_late(dispatcher, query)) {
         leat_dispatcher_turn_away(dispatcher, application_of(dispatcher, &run->pipeline->stages[query->stage]), query->items);
-        query->aims = false;
         stop_run(dispatcher, run, LEAT_OUTCOME_REJECTED, LEAT_REASON_QUEUE_FULL, query->stage);
         return false;
     }
-    if (!is_open(run)) {
-        list_append(open_runs(dispatcher, run), RUN_OPEN, run);
-    }
-    query->aims = false;
     query->again = true;
     run->again++;
+    list_open(dispatcher, run);
     return true;
 }
 
@@ -1323,6 +1386,7 @@ leat_dispatcher_begin_run(struct leat_dispatcher *dispatcher, struct leat_pipeli
         .failed_stage = UINT16_MAX,
         .outcome = LEAT_OUTCOME_OK,
         .offline = offline,
+        .listed = LEAT_RANKS,
     };
     memcpy(run->units, units, (pipeline->target.input_count + pipeline->target.output_count) * sizeof(run->units[0]));
     plan(dispatcher, run);
@@ -1481,17 +1545,24 @@ static void
 check_run(const struct leat_dispatcher *dispatcher, const struct leat_pipeline_run *run)
 {
     const struct leat_daemon_session *client = client_of(dispatcher, run);
-    uint32_t listed = 0, counted = 0, open = 0, again = 0;
+    uint32_t listed = 0, counted = 0, open = 0, again = 0, late = 0;
 
     for (uint16_t q = run->first_query; q != NO_QUERY; q = dispatcher->pipelines.queries[q].next) {
         LEAT_ASSERT(dispatcher->pipelines.queries[q].run == run);
         again += dispatcher->pipelines.queries[q].again;
+        late += dispatcher->pipelines.queries[q].late;
         listed++;
     }
-    for (const struct leat_pipeline_run *other = dispatcher->pipelines.open[run->offline ? 1 : 0].first; other != NULL;
-         other = other->links[RUN_OPEN].next) {
-        open += other == run;
+    for (uint32_t rank = 0; rank < LEAT_RANKS; rank++) {
+        for (const struct leat_pipeline_run *other = dispatcher->pipelines.open[rank].first; other != NULL;
+             other = other->links[RUN_OPEN].next) {
+            open += other == run;
+            LEAT_ASSERT(other != run || rank == run->listed);
+        }
     }
+    LEAT_ASSERT(late == run->late_queries && (late == 0 || run->late));
+    LEAT_ASSERT(!is_open(run) || (run->listed == LEAT_RANK_OFFLINE) == run->offline);
+    LEAT_ASSERT(!is_open(run) || late == 0 || run->listed == LEAT_RANK_LATE);
     for (uint32_t s = 0; s < run->pipeline->stage_count; s++) {
         const struct stage_progress *progress = &run->stages[s];
         counted += progress->outstanding;
@@ -1510,7 +1581,7 @@ uint64_t
 leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher)
 {
     const struct pipelines *pipelines = &dispatcher->pipelines;
-    uint64_t runs = 0, running = 0, outstanding = 0, again = 0, offline = 0, free_queries = 0;
+    uint64_t runs = 0, running = 0, outstanding = 0, again = 0, offline = 0, late = 0, free_queries = 0;
 
     if (pipelines->session == NULL) {
         LEAT_ASSERT(pipelines->live.first == NULL);
@@ -1525,6 +1596,7 @@ leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher)
         outstanding += run->outstanding;
         again += run->again;
         offline += run->offline ? run->outstanding : 0;
+        late += run->late_queries;
         for (uint32_t s = 0; s < run->pipeline->stage_count; s++) {
             coming[run->pipeline->stages[s].application] += run->stages[s].coming;
         }
@@ -1550,6 +1622,7 @@ leat_dispatcher_check_pipelines(const struct leat_dispatcher *dispatcher)
     }
     LEAT_ASSERT(runs == running && outstanding + free_queries == pipelines->session->slots);
     LEAT_ASSERT(pipelines->session->dispatcher.in_flight == outstanding - again && pipelines->offline_queries == offline);
+    LEAT_ASSERT(pipelines->late_queries == late);
     return runs;
 }
 

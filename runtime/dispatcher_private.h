@@ -89,6 +89,7 @@ struct stage_query {
     uint8_t stage;
     bool aims;    /* at the objective of a run that goes on without */
     bool again;   /* it was dropped for that, and is to be pushed again */
+    bool late;    /* it is, or is to be, among what is late */
     bool arrived; /* it was counted as load of its application, which it comes to twice then */
 };
 
@@ -100,7 +101,8 @@ struct pipelines {
     uint64_t taken[LEAT_LANES_MAX]; /* answers, of each of its lanes */
     uint64_t coming[LEAT_APPLICATIONS_MAX]; /* items, by an application's id, that online runs are to ask of it in stages that have not begun */
     uint32_t offline_queries; /* of `queries`, those of runs that are */
-    struct run_list live, open[2]; /* open: of online runs, then of offline ones */
+    uint32_t late_queries;    /* of the others, those that are */
+    struct run_list live, open[LEAT_RANKS]; /* open: by rank, which is late for a run where some of it is */
 };
 
 struct leat_dispatcher {
@@ -279,13 +281,15 @@ uint64_t leat_dispatcher_stage_end(const struct leat_dispatcher *dispatcher, uin
 uint32_t leat_dispatcher_stage_depth(const struct stage_query *query);
 /* When its run is to have ended, by its objective. */
 uint64_t leat_dispatcher_run_end(const struct stage_query *query);
-/* Late is what has lost its aim at the objective of a run that goes on without. */
+/* Late is what has lost its aim at the objective of a run that goes on without, and what its run asks for beside that. */
 enum leat_rank leat_dispatcher_stage_rank(const struct stage_query *query);
 /*
- * It is to wait among those that are late: what its run is to ask of later stages goes before nobody. False: the run has only come,
- * and late ones hold as many as they may of those that there can be.
+ * It waits among those that are late from now on, and so does what its run asks for beside it; what that is to ask of later stages goes
+ * before nobody. False: the run has only come, and late ones hold as many as they may of those that there can be.
  */
-bool leat_dispatcher_stage_may_be_late(struct leat_dispatcher *dispatcher, const struct stage_query *query);
+bool leat_dispatcher_stage_be_late(struct leat_dispatcher *dispatcher, struct stage_query *query);
+/* Is it not late yet, though others of its run are? */
+bool leat_dispatcher_stage_follows(const struct stage_query *query);
 /* Stage `index` of the query's run, as far as it tells when the run will end; stages come behind what they read. False: there is none. */
 struct leat_stage_ahead {
     const struct leat_application *application;

@@ -3,12 +3,13 @@
  * Goal     Runs of pipelines: chains, fans, diamonds and repeating stages give right answers; objectives, accuracy floors, caps
  *          on costs and offline work hold for all stages together; a cancel or the client's end stops a run at any moment;
  *          tables that are full delay or refuse, and lose nothing; a run that waits holds up no other; one that is late and
- *          goes on makes nobody late who is not, and is answered by its last moment; offline runs leave
- *          half of all to others, and what is refused for want of a run is load, and late where workers are what is short.
+ *          goes on makes nobody late who is not, in any of its stages, and is answered by its last moment; late and offline runs leave
+ *          half of all to others, and three quarters of what stages ask together, and what is refused for want of a run is load, and late where workers are what is short.
  * Method   tests/runtime/pipeline_steps.h: step by step, every answer compared with an evaluation of the DAG.
  */
 #include <string.h>
 
+#include "runtime/dispatcher_private.h"
 #include "tests/leat_test.h"
 #include "tests/runtime/pipeline_steps.h"
 
@@ -613,6 +614,216 @@ test_late_leave_runs(void)
     }
 }
 
+/* Two stages side by side, of 1 ms, and one of 10 ms behind one of these, `slow`. */
+static struct pipeline_steps_options
+beside(uint32_t slow)
+{
+    struct pipeline_steps_options options = chain(3);
+
+    options.stages[1].after = 0;
+    options.stages[2].after = 1 << slow;
+    options.stages[1 - slow].output = true;
+    options.stages[1].time_ns = MS;
+    options.stages[2].time_ns = 10 * MS;
+    return options;
+}
+
+static uint32_t
+waiting_of(uint32_t stage, enum leat_rank rank)
+{
+    return leat_waiting_count(&pipeline_steps.apps[stage].waiting[rank]);
+}
+
+/* Where one branch is late, the other waits among the late, too: from the beginning, and where it waits already. */
+static void
+test_late_beside(void)
+{
+    for (uint32_t choice = 0; choice < 16; choice++) {
+        const bool at_once = choice / 8 > 0;
+        struct pipeline_steps_options options = beside(choice % 2);
+        options.late = choice / 2 % 2 > 0 ? LEAT_PIPELINE_DROP_THRICE : LEAT_PIPELINE_SERVE;
+        options.drop_late = choice / 4 % 2 > 0;
+        pipeline_steps_start(&options);
+        ask(0, &(struct pipeline_steps_ask){.latency_us = 1000000});
+        pipeline_steps_round(1); /* one of its stages runs, the other waits */
+        ask(1, &(struct pipeline_steps_ask){.latency_us = at_once ? 5000 : 80000});
+        pipeline_steps_round(1);
+        if (!at_once) {
+            EXPECT(waiting_of(0, LEAT_RANK_LATE) + waiting_of(1, LEAT_RANK_LATE) == 0);
+            EXPECT(waiting_of(0, LEAT_RANK_ONLINE) + waiting_of(1, LEAT_RANK_ONLINE) == 3);
+            pipeline_steps_round(72 * MS); /* the quick one has time until 79, or 80 */
+            EXPECT(waiting_of(1 - choice % 2, LEAT_RANK_LATE) == 1 || leat_dispatcher_sleep_ms(pipeline_steps.dispatcher) == 0);
+            pipeline_steps_round(1);
+        }
+        EXPECT(waiting_of(0, LEAT_RANK_LATE) == 1 && waiting_of(1, LEAT_RANK_LATE) == 1);
+        EXPECT(waiting_of(0, LEAT_RANK_ONLINE) + waiting_of(1, LEAT_RANK_ONLINE) == 1);
+        EXPECT(pipeline_steps.dispatcher->pipelines.late_queries == 2);
+        submit(2, 1);
+        pipeline_steps_settle();
+        const struct pipeline_steps_query *queries = pipeline_steps.queries;
+        for (uint32_t n = 0; n < 3; n++) {
+            EXPECT(is_ok(n) || (n == 1 && at_once && options.late == LEAT_PIPELINE_DROP_THRICE)); /* others take more than 15 ms */
+            EXPECT(n == 1 || queries[n].stop_ns[0] <= queries[1].start_ns[0]);
+            EXPECT(n == 1 || queries[n].stop_ns[1] <= queries[1].start_ns[1]);
+        }
+        pipeline_steps_stop();
+    }
+}
+
+/* Likewise where one is only predicted to be late, for what others are to do; nor has the other a slot that the late one has not. */
+static void
+test_lost_beside(void)
+{
+    for (uint32_t choice = 0; choice < 4; choice++) {
+        struct pipeline_steps_options options = beside(choice % 2);
+        options.late = LEAT_PIPELINE_SERVE;
+        options.drop_late = choice / 2 > 0;
+        options.stage_slots = 8;
+        pipeline_steps_start(&options);
+        ask(0, &(struct pipeline_steps_ask){.items = 4, .latency_us = 1000000});
+        pipeline_steps_round(1);
+        ask(1, &(struct pipeline_steps_ask){.latency_us = 30000}); /* 11 ms, and the first has 40 to come */
+        pipeline_steps_round(1);
+        if (choice > 0) { /* the quick one came before the slow one, or that was refused first */
+            pipeline_steps_round(1);
+        }
+        EXPECT(waiting_of(0, LEAT_RANK_LATE) == 1 && waiting_of(1, LEAT_RANK_LATE) == 1);
+        for (uint32_t n = 2; n < 4; n++) {
+            ask(n, &(struct pipeline_steps_ask){.latency_us = 5000});
+            pipeline_steps_round(1);
+            pipeline_steps_round(1);
+            EXPECT(waiting_of(0, LEAT_RANK_LATE) == 2 && waiting_of(1, LEAT_RANK_LATE) == 2);
+            EXPECT(waiting_of(0, LEAT_RANK_ONLINE) + waiting_of(1, LEAT_RANK_ONLINE) == 1);
+        }
+        pipeline_steps_settle();
+        for (uint32_t n = 0; n < 4; n++) {
+            EXPECT(is_ok(n));
+        }
+        pipeline_steps_stop();
+    }
+}
+
+/* One becomes late as it comes to its application, and the other comes behind it in the same round. */
+static void
+test_follows_at_once(void)
+{
+    struct pipeline_steps_options options = beside(0);
+
+    options.late = LEAT_PIPELINE_SERVE;
+    pipeline_steps_start(&options);
+    ask(0, &(struct pipeline_steps_ask){.latency_us = 1000000});
+    for (uint32_t roots = 0; roots < 2; roots++) {
+        pipeline_steps_round(1);
+        EXPECT(pipeline_steps_run(0));
+    }
+    pipeline_steps_round(1); /* its last stage runs, for 10 ms */
+    pipeline_steps.apps[0].profiles[0][0].knots[1].predicted *= 20; /* times spread: the slow one may take more than 15 */
+    ask(1, &(struct pipeline_steps_ask){.latency_us = 25000});
+    pipeline_steps_round(1);
+    EXPECT(waiting_of(0, LEAT_RANK_LATE) == 1 && waiting_of(1, LEAT_RANK_LATE) == 1);
+    pipeline_steps_settle();
+    EXPECT(is_ok(0) && is_ok(1));
+    pipeline_steps_stop();
+}
+
+/* One that waited among the late, by what was predicted, and can be in time after all, aims again. */
+static void
+test_late_in_time(void)
+{
+    struct pipeline_steps_options options = chain(2); /* of 1 and 2 ms */
+    const struct pipelines *pipelines;
+    uint32_t seen = 0;
+
+    options.latency_ns = 10 * MS;
+    options.late = LEAT_PIPELINE_SERVE;
+    pipeline_steps_start(&options);
+    pipelines = &pipeline_steps.dispatcher->pipelines;
+    ask(0, &(struct pipeline_steps_ask){.items = 4, .latency_us = 1000000});
+    pipeline_steps_round(1);
+    submit(1, 1); /* the first has a stage of 8 ms to come, which goes before it */
+    pipeline_steps_round(1);
+    EXPECT(waiting_of(0, LEAT_RANK_LATE) == 1 && pipelines->late_queries == 1);
+    pipeline_steps_cancel(0);
+    EXPECT(pipeline_steps_run(0));
+    pipeline_steps_round(1);
+    EXPECT(pipeline_steps_run(0));
+    pipeline_steps_round(1);
+    for (uint32_t q = 0; q < options.stage_slots; q++) {
+        const struct stage_query *query = &pipelines->queries[q];
+        seen += query->run != NULL && query->stage == 1 && query->aims && !query->late;
+    }
+    EXPECT(seen == 1 && pipelines->late_queries == 0);
+    pipeline_steps_settle();
+    EXPECT(is_ok(1) && atomic_load(&pipeline_steps.pipeline.counters.late) == 0);
+    pipeline_steps_stop();
+}
+
+/* However many late runs wait for room, one that is in time is looked at in the round in which it comes. */
+static void
+test_late_held(void)
+{
+    enum { LATE = 100 };
+    struct pipeline_steps_options options = chain(2);
+
+    options.late = LEAT_PIPELINE_SERVE;
+    options.slots = PIPELINE_STEPS_SLOTS_MAX;
+    options.runs_max = 2 * LATE;
+    options.stage_slots = 256;
+    options.waiting_max = 2;
+    pipeline_steps_start(&options);
+    ask(0, &(struct pipeline_steps_ask){.latency_us = 1000000});
+    pipeline_steps_round(1);
+    for (uint32_t n = 1; n <= LATE; n++) {
+        ask(n, &(struct pipeline_steps_ask){.latency_us = 2000});
+    }
+    for (uint32_t round = 0; round < 4; round++) {
+        pipeline_steps_round(1);
+    }
+    EXPECT(pipeline_steps.pipeline.late_running == LATE && waiting_of(0, LEAT_RANK_LATE) == 2);
+    for (uint32_t n = LATE + 1; n < LATE + 3; n++) {
+        ask(n, &(struct pipeline_steps_ask){.latency_us = 1000000});
+        pipeline_steps_round(1);
+        EXPECT(waiting_of(0, LEAT_RANK_ONLINE) == n - LATE);
+    }
+    pipeline_steps_settle();
+    for (uint32_t n = 0; n < LATE + 3; n++) {
+        EXPECT(is_ok(n));
+    }
+    pipeline_steps_stop();
+}
+
+/* What is late, and what is offline, holds half of the slots of stages' queries, and both three quarters. */
+static void
+test_late_leave_slots(void)
+{
+    struct pipeline_steps_options options = chain(2);
+
+    options.late = LEAT_PIPELINE_SERVE;
+    options.stage_slots = 8;
+    for (uint32_t choice = 0; choice < 2; choice++) {
+        const bool late_first = choice == 0;
+        pipeline_steps_start(&options);
+        const struct pipelines *pipelines = &pipeline_steps.dispatcher->pipelines;
+        ask(0, &(struct pipeline_steps_ask){.latency_us = 1000000});
+        pipeline_steps_round(1);
+        for (uint32_t n = 1; n < 15; n++) {
+            const bool late = (n < 8) == late_first;
+            ask(n, &(struct pipeline_steps_ask){.latency_us = late ? 2000 : 0, .offline = !late});
+            pipeline_steps_round(1);
+        }
+        EXPECT(pipelines->late_queries == (late_first ? 4 : 2) && pipelines->offline_queries == (late_first ? 2 : 4));
+        ask(15, &(struct pipeline_steps_ask){.latency_us = 1000000});
+        pipeline_steps_round(1);
+        EXPECT(waiting_of(0, LEAT_RANK_ONLINE) == 1);
+        pipeline_steps_settle();
+        for (uint32_t n = 0; n < 16; n++) {
+            EXPECT(is_ok(n));
+        }
+        EXPECT(pipelines->late_queries == 0 && pipelines->offline_queries == 0);
+        pipeline_steps_stop();
+    }
+}
+
 /* What comes again without its aim is load once, and turned away only if it finds no time then either. */
 static void
 test_aims_are_one_load(void)
@@ -1146,6 +1357,12 @@ main(void)
     test_lost();
     test_lost_by_spread();
     test_late_leave_runs();
+    test_late_beside();
+    test_lost_beside();
+    test_follows_at_once();
+    test_late_in_time();
+    test_late_held();
+    test_late_leave_slots();
     test_aims_are_one_load();
     test_offline();
     test_accuracy();
