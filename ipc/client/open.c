@@ -155,7 +155,10 @@ connect_socket(const char *path, int *ret_socket)
     return status;
 }
 
-/* Receives one packet of `type` with at least `size_min` bytes; an ERROR packet becomes its status. */
+/*
+ * Receives one packet of `type` with at least `size_min` bytes; an ERROR packet becomes its status. Where it fails with
+ * packet->size 0 no answer was received: it may come later.
+ */
 static enum leat_status
 receive_answer(int socket, uint16_t type, size_t size_min, struct leat_packet *packet)
 {
@@ -181,8 +184,10 @@ receive_answer(int socket, uint16_t type, size_t size_min, struct leat_packet *p
         return LEAT_FAIL(known ? (enum leat_status)error.status : LEAT_ERR_PROTO, "%s", error.text);
     }
     if (header.magic != LEAT_WIRE_MAGIC || header.type != type || packet->size < size_min) {
+        const size_t size = packet->size;
         leat_packet_close_fds(packet);
-        return LEAT_FAIL(LEAT_ERR_PROTO, "the daemon's answer is malformed (%zu bytes)", packet->size);
+        packet->size = 0;
+        return LEAT_FAIL(LEAT_ERR_PROTO, "the daemon's answer is malformed (%zu bytes)", size);
     }
     return LEAT_OK;
 }
@@ -442,6 +447,34 @@ target_is_sane(const struct leat_target *target)
     return true;
 }
 
+/* Answers do not say what was asked: one that still comes would be taken for that to the next question. */
+static void
+give_up(struct leat_session *session)
+{
+    (void)shutdown(session->socket, SHUT_RDWR);
+    session->connected = false;
+}
+
+/* One question and its answer, in `packet`. What comes with the answer, descriptors too, is the caller's on success only. */
+static enum leat_status
+ask(struct leat_session *session, const void *question, size_t size, const int *fds, size_t fd_count, uint16_t type,
+    size_t size_min, struct leat_packet *packet)
+{
+    enum leat_status status = leat_socket_send(session->socket, question, size, fds, fd_count);
+
+    if (status == LEAT_ERR_DISCONNECTED) {
+        session->connected = false;
+    }
+    if (status != LEAT_OK) {
+        return status;
+    }
+    status = receive_answer(session->socket, type, size_min, packet);
+    if (status != LEAT_OK && packet->size == 0) {
+        give_up(session);
+    }
+    return status;
+}
+
 enum leat_status
 leat_find(struct leat_session *session, const char *name, struct leat_target *ret_target)
 {
@@ -456,18 +489,13 @@ leat_find(struct leat_session *session, const char *name, struct leat_target *re
         return LEAT_FAIL(LEAT_ERR_INVALID, "a name has 1 to %zu bytes", sizeof(find.name) - 1);
     }
     (void)strcpy(find.name, name);
-    enum leat_status status = leat_socket_send(session->socket, &find, sizeof(find), NULL, 0);
-    if (status == LEAT_OK) {
-        status = receive_answer(session->socket, LEAT_WIRE_TARGET, sizeof(answer), &packet);
-    }
-    if (status == LEAT_ERR_DISCONNECTED) {
-        session->connected = false;
-    }
+    enum leat_status status = ask(session, &find, sizeof(find), NULL, 0, LEAT_WIRE_TARGET, sizeof(answer), &packet);
     if (status != LEAT_OK) {
         return status;
     }
     leat_packet_close_fds(&packet);
     if (!target_is_sane(&answer.target)) {
+        give_up(session);
         return LEAT_FAIL(LEAT_ERR_PROTO, "the daemon described '%s' impossibly", name);
     }
     status = remember_target(session, &answer.target);
@@ -503,14 +531,10 @@ leat_admin_files(struct leat_session *session, const char *request_json, const i
     struct leat_packet packet = {.bytes = buffer, .capacity = LEAT_WIRE_PACKET_MAX};
     /* Loading a large model takes as long as it takes; the daemon's death ends the wait. */
     (void)setsockopt(session->socket, SOL_SOCKET, SO_RCVTIMEO, &for_ever, sizeof(for_ever));
-    enum leat_status status =
-        leat_socket_send(session->socket, buffer, sizeof(header) + length, fds, fd_count);
-    if (status == LEAT_OK) {
-        status = receive_answer(session->socket, LEAT_WIRE_ADMIN_REPLY, sizeof(header), &packet);
-    }
+    const enum leat_status status = ask(session, buffer, sizeof(header) + length, fds, fd_count, LEAT_WIRE_ADMIN_REPLY,
+                                        sizeof(header), &packet);
     (void)setsockopt(session->socket, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
     if (status != LEAT_OK) {
-        session->connected = session->connected && status != LEAT_ERR_DISCONNECTED;
         free(buffer);
         return status;
     }

@@ -3,7 +3,8 @@
  * Goal     Peers that die cost nobody else anything. Clients killed at random points leave no session, memory or
  *          descriptor behind, and the others' answers stay right, even where a child of the killed one
  *          still holds its socket. A daemon killed under load leaves its clients with one completion for every
- *          query, and they can connect again.
+ *          query, and they can connect again. An answer that comes late, or is malformed, is never taken for that to
+ *          another question.
  * Method   SIGKILL at random moments under load; --kills N for a longer run (default 60). The seed is printed.
  */
 #if defined(__SANITIZE_THREAD__)
@@ -22,6 +23,8 @@ main(void)
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -332,6 +335,78 @@ test_daemon_is_killed(void)
     (void)unlink(socket_path);
 }
 
+/* A daemon that is stopped leaves a question for a name that is not there unanswered until after the session gave up on it. */
+static void
+test_answer_comes_late(void)
+{
+    const struct box_options options = {.socket_path = socket_path};
+    const struct timeval soon = {.tv_usec = 1};
+    struct leat_completion done = {0};
+    struct leat_target target;
+    struct box_client client;
+    int stopped = 0;
+
+    const pid_t daemon = box_fork(&options);
+    box_connect(&client, socket_path, SLOTS);
+    struct pollfd news = {.fd = leat_event_fd(client.session), .events = POLLIN};
+    box_fill(&client, &client.query, BOX_HOLD);
+    EXPECT(leat_submit(client.session, &client.query, NULL) == LEAT_OK);
+    EXPECT(kill(daemon, SIGSTOP) == 0 && waitpid(daemon, &stopped, WUNTRACED) == daemon && WIFSTOPPED(stopped));
+    EXPECT(setsockopt(client.session->socket, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof(soon)) == 0); /* not the whole 10 s */
+    EXPECT(leat_find(client.session, "nothing", &target) == LEAT_TIMEOUT);
+    EXPECT(poll(&news, 1, 0) == 1); /* while it is stopped still: an event loop learns of the end */
+    EXPECT(kill(daemon, SIGCONT) == 0);
+    EXPECT(leat_find(client.session, "box", &target) == LEAT_ERR_DISCONNECTED);
+    EXPECT(leat_poll(client.session, &done, 1) == 1 && done.outcome == LEAT_OUTCOME_LOST);
+    EXPECT(leat_reconnect(client.session) == LEAT_OK);
+    EXPECT(leat_find(client.session, "box", &target) == LEAT_OK);
+    EXPECT(leat_find(client.session, "nothing", &target) == LEAT_ERR_NOT_FOUND);
+    box_disconnect(&client);
+    EXPECT(kill(daemon, SIGKILL) == 0 && waitpid(daemon, NULL, 0) == daemon);
+    (void)unlink(socket_path);
+}
+
+/* What a session whose daemon gives this answer makes of it, to a find and to an administrative request. */
+static void
+expect_answer(const void *answer, size_t size, enum leat_status status, bool connected)
+{
+    const struct box_options options = {.socket_path = socket_path};
+    struct leat_target target;
+    struct box *box = box_start(&options);
+    char *reply;
+
+    for (int admin = 0; admin < 2; admin++) {
+        struct box_client client;
+        int ends[2];
+        box_connect(&client, socket_path, SLOTS);
+        EXPECT(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+        EXPECT(dup2(ends[0], client.session->socket) >= 0 && close(ends[0]) == 0); /* we are its daemon from here on */
+        EXPECT(leat_socket_send(ends[1], answer, size, NULL, 0) == LEAT_OK);
+        EXPECT((admin ? leat_admin(client.session, "{}", -1, &reply) : leat_find(client.session, "any", &target)) == status);
+        EXPECT(client.session->connected == connected);
+        EXPECT(close(ends[1]) == 0);
+        EXPECT(leat_find(client.session, "box", &target) == LEAT_ERR_DISCONNECTED);
+        box_disconnect(&client);
+    }
+    box_stop(box);
+}
+
+static void
+test_answer_is_malformed(void)
+{
+    static const char long_answer[LEAT_WIRE_PACKET_MAX + 1];
+    const struct leat_wire_header welcome = {LEAT_WIRE_MAGIC, LEAT_WIRE_VERSION, LEAT_WIRE_WELCOME};
+    const struct leat_wire_target impossible = {.header = {LEAT_WIRE_MAGIC, LEAT_WIRE_VERSION, LEAT_WIRE_TARGET}};
+    const struct leat_wire_error refusal = {.header = {LEAT_WIRE_MAGIC, LEAT_WIRE_VERSION, LEAT_WIRE_ERROR},
+                                            .status = LEAT_ERR_SYS};
+
+    expect_answer(long_answer, sizeof(long_answer), LEAT_ERR_PROTO, false);
+    expect_answer(&welcome, sizeof(welcome), LEAT_ERR_PROTO, false);
+    expect_answer(&welcome, 1, LEAT_ERR_PROTO, false);
+    expect_answer(&impossible, sizeof(impossible), LEAT_ERR_PROTO, false);
+    expect_answer(&refusal, sizeof(refusal), LEAT_ERR_SYS, true); /* that is an answer, whatever it says */
+}
+
 int
 main(int argc, char **argv)
 {
@@ -346,6 +421,8 @@ main(int argc, char **argv)
     test_clients_are_killed(kills);
     test_child_holds_the_socket();
     test_daemon_is_killed();
+    test_answer_comes_late();
+    test_answer_is_malformed();
     return 0;
 }
 #endif

@@ -184,7 +184,12 @@ LEAT_PUBLIC const char *leat_session_note(const struct leat_session *session);
 
 /* ---- Targets ---------------------------------------------------------------------------------- */
 
-/* Looks up an application, a model or a pipeline; names are of one of them. Asks the daemon: not for the hot path. */
+/*
+ * Looks up an application, a model or a pipeline; names are of one of them. Asks the daemon: not for the hot path.
+ * LEAT_ERR_NOT_FOUND: none of that name is served; LEAT_ERR_INVALID: a name has 1 to 63 bytes; LEAT_ERR_NOMEM;
+ * LEAT_ERR_DISCONNECTED. LEAT_TIMEOUT: no answer within 10 s, and LEAT_ERR_PROTO: a malformed one: then the session is
+ * disconnected, as if the daemon had gone.
+ */
 LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_find(struct leat_session *session, const char *name,
                                                        struct leat_target *ret_target);
 
