@@ -329,6 +329,11 @@ leat_open(const struct leat_options *options, struct leat_session **ret_session)
         return LEAT_FAIL(LEAT_ERR_INVALID, "%u slots asked for, at most %u are possible", options->slots,
                          LEAT_SLOTS_MAX);
     }
+    for (size_t i = 0; i < LEAT_COUNT_OF(options->reserved); i++) {
+        if (options->reserved[i] != 0) {
+            return LEAT_FAIL(LEAT_ERR_INVALID, "leat_options.reserved is not zero: initialise it with LEAT_OPTIONS_INIT");
+        }
+    }
     const char *path = options->socket_path;
     if (path == NULL) {
         path = secure_getenv("LEAT_SOCKET");

@@ -110,6 +110,9 @@ check_query(const struct leat_session *session, const struct leat_query *query)
                       (query->flags & ~LEAT_QUERY_OFFLINE) != 0)) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "latency_ns, accuracy_floor_ppm or flags out of range");
     }
+    if (LEAT_UNLIKELY((query->reserved_0 | query->reserved[0]) != 0)) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "leat_query's reserved fields are not zero: initialise it with LEAT_QUERY_INIT");
+    }
     return LEAT_OK;
 }
 

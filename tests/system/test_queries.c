@@ -201,6 +201,12 @@ test_wrong_calls(void)
     query = client.query;
     query.accuracy_floor_ppm = 1000001;
     EXPECT(leat_submit(session, &query, NULL) == LEAT_ERR_INVALID);
+    query = client.query;
+    query.reserved_0 = 1;
+    EXPECT(leat_submit(session, &query, NULL) == LEAT_ERR_INVALID && strstr(leat_error_text(), "reserved") != NULL);
+    query = client.query;
+    query.reserved[0] = UINT64_C(1) << 32;
+    EXPECT(leat_submit(session, &query, NULL) == LEAT_ERR_INVALID && strstr(leat_error_text(), "reserved") != NULL);
     EXPECT(leat_in_flight(session) == 0); /* none of that took a slot */
 
     EXPECT(leat_tensor_alloc(session, 0, &memory) == LEAT_ERR_NOMEM);
@@ -528,6 +534,12 @@ test_opening_is_refused(void)
     wish.slots = 0;
     wish.size = 3;
     EXPECT(leat_open(&wish, &session) == LEAT_ERR_INVALID);
+    wish.size = sizeof(wish);
+    for (size_t i = 0; i < LEAT_COUNT_OF(wish.reserved); i++) {
+        wish.reserved[i] = UINT64_C(1) << 32;
+        EXPECT(leat_open(&wish, &session) == LEAT_ERR_INVALID && strstr(leat_error_text(), "reserved") != NULL);
+        wish.reserved[i] = 0;
+    }
     struct box_client client;
     box_connect(&client, socket_path, 4);
     wish = (struct leat_options)LEAT_OPTIONS_INIT;
