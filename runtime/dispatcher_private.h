@@ -15,6 +15,8 @@ enum {
     EVENTS = 4096,   /* ring size: all sessions and pipelines, twice all applications and workers, so it is never full */
     FLOOR_MAX_PPM = (1 << 20) - 1, /* beyond what any variant can have */
     OVERRUN_SHARE = 16, /* a batch beyond its prediction is taken to go on for this part of it */
+    NOBODY = UINT32_MAX, /* no variant */
+    LOOK_AGAIN_NS = 1000000, /* what a router leaves for later though a worker has room is shown to it again */
     LESSONS = 64, /* that may wait until all is decided; then those are learnt at once */
 };
 _Static_assert(EVENTS >=
@@ -182,11 +184,97 @@ bump(_Atomic uint64_t *counter, uint64_t by)
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + by, memory_order_relaxed);
 }
 
+/* What comes closest to a query that is refused. */
+struct closest {
+    uint16_t variant; /* UINT16_MAX: nothing */
+    uint16_t worker;  /* of a class that lacks a price; UINT16_MAX: that is no matter */
+    uint32_t accuracy_ppm, cost_nano;
+    uint64_t exec_ns;
+};
+static const struct closest nothing_close = {.variant = UINT16_MAX, .worker = UINT16_MAX};
+
+/* The session of an accepted query; its memory is mapped as long as in_flight counts the query. */
+static inline struct leat_daemon_session *
+session_at(const struct leat_dispatcher *dispatcher, uint16_t index)
+{
+    return atomic_load_explicit(&dispatcher->options.tables->sessions[index], memory_order_relaxed);
+}
+
+static inline struct leat_waiting_slot *
+slot_of(const struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
+{
+    return &session_at(dispatcher, entry->session)->dispatcher.slots[entry->slot];
+}
+
+/* A query stops waiting: a cancel does not find it any more. */
+static inline void
+leave_slot(const struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
+{
+    struct leat_waiting_slot *slot = slot_of(dispatcher, entry);
+    if (LEAT_LIKELY(slot->ticket_low == entry->ticket_low)) { /* else the client used the slot again meanwhile */
+        slot->state = LEAT_SLOT_IDLE;
+    }
+}
+
+static inline bool
+was_cancelled(const struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry)
+{
+    const struct leat_waiting_slot *slot = slot_of(dispatcher, entry);
+    return slot->state == LEAT_SLOT_CANCELLED && slot->ticket_low == entry->ticket_low;
+}
+
+/*
+ * Each slot may hold a query, and each worker may have answered as many as there are slots without its report having been
+ * read: it reports behind its answers, and may be held up in between, while their slots are used again.
+ */
+static inline uint32_t
+in_flight_max(const struct leat_dispatcher *dispatcher, const struct leat_daemon_session *session)
+{
+    return (1 + dispatcher->options.worker_count) * session->slots;
+}
+
+/* Predicted time of `items` on a worker of the class, in the variant that the selector would try first. */
+static inline uint64_t
+predict(const void *profiles, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
+{
+    const struct leat_application *app = profiles;
+    (void)application;
+    return leat_profile_predict(&app->profiles[variant][worker_class], items);
+}
+
+static inline uint64_t
+predict_mean(const void *profiles, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
+{
+    const struct leat_application *app = profiles;
+    (void)application;
+    return leat_profile_mean(&app->profiles[variant][worker_class], items);
+}
+
+static inline uint64_t
+cost_nano(const void *profiles, uint16_t application, uint32_t variant, uint16_t worker_class, uint32_t items)
+{
+    (void)application;
+    return leat_application_cost_nano(profiles, variant, worker_class, items);
+}
+
+/* Of a worker that has one. */
+static inline const struct batch_record *
+oldest_batch(const struct leat_dispatcher *dispatcher, uint32_t worker_index)
+{
+    const struct worker_record *record = &dispatcher->records[worker_index];
+    return &record->batches[(record->batch_tail - dispatcher->sched_workers[worker_index].outstanding) &
+                            (LEAT_WORKER_BATCHES - 1)];
+}
+
 /* ---- runtime/dispatcher.c ----------------------------------------------------------------------- */
 
 /* Ends an accepted query that never reached a worker. */
 void leat_dispatcher_finish(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry, enum leat_outcome outcome,
                             enum leat_reason reason);
+
+/* The same, and says what would come closest to it. */
+void leat_dispatcher_finish_close_to(struct leat_dispatcher *dispatcher, const struct leat_query_entry *entry,
+                                     enum leat_outcome outcome, enum leat_reason reason, struct closest closest);
 
 /*
  * An online query that some variant suits, and that was told to the application's load, is refused for want of room or of
@@ -210,8 +298,21 @@ uint8_t leat_dispatcher_barred_classes(const struct leat_application *app, enum 
 void leat_dispatcher_deal(const struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank,
                           struct leat_sched_query *query);
 
-/* Predictions for what waits in the worker's ring, of the class that it has become. */
-void leat_dispatcher_predict_again(struct leat_dispatcher *dispatcher, uint32_t worker_index);
+/* Milliseconds until a waiting query's deadline or the next look of a router or at runs; at most SLEEP_MAX_MS. */
+int leat_dispatcher_sleep_ms(const struct leat_dispatcher *dispatcher);
+
+/*
+ * The fastest ready variant that suits the query: what it is admitted by, for any other takes longer. NOBODY where none
+ * suits; *ret_reason then says what it asks too much of, and *ret_closest which variant comes closest to that.
+ */
+uint32_t leat_dispatcher_fastest_for(const struct leat_dispatcher *dispatcher, const struct leat_application *app, enum leat_rank rank,
+                                     const struct leat_sched_query *query, enum leat_reason *ret_reason, struct closest *ret_closest);
+
+/* When nobody is to begin it any more. Of a stage's query its run says that, even where the application serves late. */
+uint64_t leat_dispatcher_give_up_at(const struct leat_dispatcher *dispatcher, const struct leat_application *app,
+                                    const struct leat_query_entry *entry);
+
+/* ---- runtime/dispatcher_decide.c ----------------------------------------------------------------- */
 
 /* Whether it is idle and has room, when its batches or its depth have changed, or what gives way is to end. */
 void leat_dispatcher_note_room(struct leat_dispatcher *dispatcher, uint32_t worker_index);
@@ -219,14 +320,50 @@ void leat_dispatcher_note_room(struct leat_dispatcher *dispatcher, uint32_t work
 /* The worker has nothing more that may pass what gives way there, if anything does: somebody waits for its end. */
 void leat_dispatcher_end_yielding(struct leat_dispatcher *dispatcher, uint32_t worker_index);
 
+/* Predictions for what waits in the worker's ring, of the class that it has become. */
+void leat_dispatcher_predict_again(struct leat_dispatcher *dispatcher, uint32_t worker_index);
+
+/* The worker has one batch more, or one less. */
+void leat_dispatcher_count_batch(struct leat_dispatcher *dispatcher, uint32_t worker_index, int by);
+
+/* The batch is the worker's, and no other is to be counted on before it. */
+void leat_dispatcher_note_yielding(struct leat_dispatcher *dispatcher, uint32_t worker_index, bool yielding);
+
+/* What waits for the application and who may take it, as its router is shown them; until the next call. */
+struct leat_route_input leat_dispatcher_route_input(struct leat_dispatcher *dispatcher, const struct leat_application *app,
+                                                    enum leat_rank rank);
+
+/* Gives the online query that came last to the worker at this place among those that serve it, whatever the router would say. */
+void leat_dispatcher_probe(struct leat_dispatcher *dispatcher, struct leat_application *app, uint32_t place);
+
+/*
+ * Decides for one rank of an application until its router leaves what waits for later. A queue that stays as it is, before workers that
+ * stay as they are, is shown again only where a worker has room: time alone may change a router's mind.
+ */
+void leat_dispatcher_decide_for(struct leat_dispatcher *dispatcher, struct leat_application *app, enum leat_rank rank);
+
+/*
+ * Every application with waiting queries gets decisions until no worker has room for it. What runs of pipelines have begun is ended
+ * before others begin: a run that waits between two stages may be too late for the second, and the first was for nothing.
+ */
+void leat_dispatcher_decide_all(struct leat_dispatcher *dispatcher);
+
+/* ---- runtime/dispatcher_reports.c ---------------------------------------------------------------- */
+
 /* The worker's change of shape, which is over or replaced: says so. */
 void leat_dispatcher_end_resize(struct leat_dispatcher *dispatcher, uint32_t worker_index, uint64_t effect_ns);
 
 /* The reserve that was learned, for selectors and for who asks. */
 void leat_dispatcher_keep_reserve(struct leat_application *app);
 
-/* Milliseconds until a waiting query's deadline or the next look of a router or at runs; at most SLEEP_MAX_MS. */
-int leat_dispatcher_sleep_ms(const struct leat_dispatcher *dispatcher);
+/* Takes the workers' reports as far as somebody waits for what they say; true when there were any. */
+bool leat_dispatcher_poll_workers(struct leat_dispatcher *dispatcher);
+
+/* The rest of what they say. */
+void leat_dispatcher_learn_all(struct leat_dispatcher *dispatcher);
+
+/* All instances once an interval, a part of them in each round until all had their turn; true while some have not. */
+bool leat_dispatcher_evaluate_instances(struct leat_dispatcher *dispatcher);
 
 /* ---- runtime/dispatcher_admission.c ------------------------------------------------------------ */
 

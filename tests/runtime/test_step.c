@@ -101,21 +101,12 @@ set_clock(uint64_t now_ns)
 
 /* ---- Workers ------------------------------------------------------------------------------------------- */
 
-static const struct batch_record *
-oldest_batch(uint32_t w)
-{
-    const struct worker_record *record = &pipeline_steps.dispatcher->records[w];
-    const uint32_t outstanding = pipeline_steps.dispatcher->sched_workers[w].outstanding;
-    return outstanding > 0
-               ? &record->batches[(record->batch_tail - outstanding) & (LEAT_WORKER_BATCHES - 1)]
-               : NULL;
-}
-
 static void
 begin_batches(const struct pipeline_steps_options *options)
 {
     for (uint32_t w = 0; w < options->worker_count; w++) {
-        const struct batch_record *batch = oldest_batch(w);
+        const struct batch_record *batch =
+            pipeline_steps.dispatcher->sched_workers[w].outstanding > 0 ? oldest_batch(pipeline_steps.dispatcher, w) : NULL;
         if (workers[w].busy || batch == NULL) {
             continue;
         }
