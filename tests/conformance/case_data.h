@@ -46,4 +46,11 @@ enum leat_status case_use(const struct leat_graph *imported, const struct case_t
                           enum leat_status (*use)(struct leat_graph *graph), struct leat_graph **ret_graph,
                           uint32_t *ret_constants);
 
+/*
+ * The same case with doubles for all of its floats; outputs that stay floats are as recorded. False where it has no such input, graphs
+ * inside, or an operator that takes no doubles. The caller destroys the graph and both holders.
+ */
+bool case_in_doubles(const struct leat_graph *imported, const struct case_tensors *inputs, const struct case_tensors *outputs,
+                     struct leat_graph **ret_graph, struct case_tensors *ret_inputs, struct case_tensors *ret_outputs);
+
 #endif /* LEAT_TESTS_CONFORMANCE_CASE_DATA_H */

@@ -24,7 +24,7 @@ static struct {
     struct operator_cases operators[OPERATORS_MAX];
     size_t operator_count;
     unsigned outcomes[COVERAGE_OUTCOMES], inference_covered, inference_cases;
-    unsigned served[SERVED_MANNERS], whys[OPERATORS_MAX][WHYS];
+    unsigned doubles, served[SERVED_MANNERS], whys[OPERATORS_MAX][WHYS];
     unsigned
         blamed[OPERATORS_MAX]
               [COVERAGE_OUTCOMES]; /* cases of inference that do not run, by their first operator */
@@ -182,6 +182,19 @@ coverage_count(enum coverage outcome)
     return counts.outcomes[outcome];
 }
 
+void
+coverage_add_doubles(const struct leat_graph *graph)
+{
+    add_types(graph);
+    counts.doubles++;
+}
+
+unsigned
+coverage_doubles(void)
+{
+    return counts.doubles;
+}
+
 unsigned
 coverage_served(enum served_manner manner)
 {
@@ -315,11 +328,12 @@ write_served(FILE *page)
                   "| one item at a time, some inputs constant | %u |\n"
                   "| not one item at a time | %u |\n"
                   "| as a batch in two segments too, those inputs live that have it | %u |\n\n"
+                  "%u of them run with doubles for all of their floats, too, in these ways and by the reference functions.\n\n"
                   "Why cases do not run in the first way, or not as the batch that outputs and an input have, by the first "
                   "operator:\n\n"
                   "| why | cases | operators |\n|---|---|---|\n",
                   counts.outcomes[COVERAGE_PASSED], counts.served[SERVED_LIVE], counts.served[SERVED_CONSTANTS],
-                  counts.served[SERVED_NEITHER], counts.served[SERVED_BATCH]);
+                  counts.served[SERVED_NEITHER], counts.served[SERVED_BATCH], counts.doubles);
     write_cases(page, "an input has to be a constant", &counts.whys[0][WHY_CONSTANTS], WHYS);
     for (int reason = SERVED_NO_REASON + 1; reason < SERVED_REASONS; reason++) {
         write_cases(page, served_text((enum served_reason)reason), &counts.whys[0][WHY_REASON + reason], WHYS);
@@ -357,8 +371,8 @@ coverage_write(FILE *page, const char *const *elsewhere)
                   "how many of all that run through the backends `reference` and `cpu` stands at the end. Left out of\n"
                   "that count are training, losses and random generators "
                   "(`tests/conformance/coverage.h`). *types* are those of the\n"
-                  "first input, *in cases* those that it has in cases which run, %u of %u of all operators; *cases* are those of the suite\n"
-                  "that have a node of the operator and run, of all that have; *own* stands for tests of our own alone\n"
+                  "first input, *in cases* those that it has in cases which run, as recorded or with doubles for floats, %u of %u of all\n"
+                  "operators; *cases* are those of the suite that have a node of the operator and run, of all that have; *own* stands for tests of our own alone\n"
                   "(`tests/kernels/test_operators.c`).\n\n"
                   "Files of opsets %d to %d are read, up to the last one here of each operator: later ones changed it. "
                   "The suite is of\n"

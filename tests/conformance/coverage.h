@@ -35,6 +35,10 @@ const char *coverage_text(enum coverage outcome);
 void coverage_add(const Onnx__ModelProto *model, const char *suite, const char *name, enum coverage outcome,
                   const struct leat_graph *imported, const struct served *served);
 
+/* A case that runs with doubles for its floats, too. */
+void coverage_add_doubles(const struct leat_graph *graph);
+unsigned coverage_doubles(void);
+
 unsigned coverage_count(enum coverage outcome);
 unsigned coverage_served(enum served_manner manner); /* of those that passed */
 void coverage_share(unsigned *ret_covered, unsigned *ret_cases);

@@ -3,7 +3,8 @@
  * Goal     Every operator of the table does what the ONNX project's own backend tests say.
  * Method   Each case of the distribution's libonnx-testdata is imported and run three ways, and compared
  *          with the outputs recorded there: (1) as imported, through the reference functions; (2) the same
- *          after all passes; (3) through each backend's own interface (tests/conformance/served.h).
+ *          after all passes; (3) through each backend's own interface (tests/conformance/served.h). And all of
+ *          that with doubles for floats, where operators take them: the suite has few.
  *          An operator of the table that no case reached is a failure too.
  * Shrink   Cases that cannot run are counted by reason; too few passes is a failure, because a test list
  *          that silently got shorter proves nothing.
@@ -31,7 +32,8 @@ enum {
     /* Through both backends: */
     MINIMUM_LIVE = 875,   /* with every input live */
     MINIMUM_SERVED = 959, /* so, or with constants where operators want them */
-    MINIMUM_BATCH = 675   /* as batches */
+    MINIMUM_BATCH = 675,  /* as batches */
+    MINIMUM_DOUBLES = 740 /* with doubles for their floats */
 };
 
 /* Operators without a case here: tests/kernels/test_operators.c has some. */
@@ -140,6 +142,32 @@ run_set(const struct leat_graph *imported, const struct case_tensors *inputs,
     return LEAT_OK;
 }
 
+/* Likewise, where it can be so. Returns false on a wrong result. */
+static bool
+run_in_doubles(const struct leat_graph *imported, const struct case_tensors *inputs, const struct case_tensors *outputs,
+               const char *name, bool first)
+{
+    struct leat_graph *graph = NULL;
+    struct case_tensors wide_inputs, wide_outputs;
+    struct served served;
+    bool good = true;
+
+    if (!case_in_doubles(imported, inputs, outputs, &graph, &wide_inputs, &wide_outputs)) {
+        return true;
+    }
+    const enum leat_status status = run_set(graph, &wide_inputs, &wide_outputs, name, &good, &served);
+    if (status == LEAT_OK && first) {
+        coverage_add_doubles(graph);
+    }
+    if (!good) {
+        (void)fprintf(stderr, "%s: wrong in doubles\n", name);
+    }
+    leat_graph_destroy(wide_inputs.holder);
+    leat_graph_destroy(wide_outputs.holder);
+    leat_graph_destroy(graph);
+    return good;
+}
+
 /* Returns false when the case gave a wrong result. */
 static bool
 run_case(const char *suite, const char *name)
@@ -175,6 +203,9 @@ run_case(const char *suite, const char *name)
             EXPECT(inputs.count == graph->input_count && outputs.count == graph->output_count);
             status = run_set(graph, &inputs, &outputs, name, &good, &served);
             ran = status == LEAT_OK;
+        }
+        if (status == LEAT_OK && good) {
+            good = run_in_doubles(graph, &inputs, &outputs, name, set == 0);
         }
         leat_graph_destroy(inputs.holder);
         leat_graph_destroy(outputs.holder);
@@ -260,6 +291,7 @@ main(int argc, char **argv)
     for (size_t i = 0; i < LEAT_COUNT_OF(suites); i++) {
         good = run_suite(suites[i]) && good;
     }
+    (void)printf("in doubles too: %u\n", coverage_doubles());
     (void)printf("passed %u; through the backends %u with every input live, %u with constants, %u not; %u as a batch\n",
                  coverage_count(COVERAGE_PASSED), coverage_served(SERVED_LIVE), coverage_served(SERVED_CONSTANTS),
                  coverage_served(SERVED_NEITHER), coverage_served(SERVED_BATCH));
@@ -288,5 +320,6 @@ main(int argc, char **argv)
     EXPECT(coverage_served(SERVED_LIVE) >= MINIMUM_LIVE);
     EXPECT(coverage_served(SERVED_LIVE) + coverage_served(SERVED_CONSTANTS) >= MINIMUM_SERVED);
     EXPECT(coverage_served(SERVED_BATCH) >= MINIMUM_BATCH);
+    EXPECT(coverage_doubles() >= MINIMUM_DOUBLES);
     return good ? 0 : 1;
 }
