@@ -209,6 +209,7 @@ cpu_lower_pad(struct cpu_builder *b)
 {
     const struct leat_value *x = leat_node_input(b->graph, b->node, 0), *y = leat_node_output(b->graph, b->node, 0);
     const bool has_value = leat_node_input(b->graph, b->node, 2) != NULL;
+    const bool attributed = !has_value && leat_node_float(b->node, "value", 0) != 0; /* which fill_of() makes floats of */
     struct cpu_arg args[4] = {{0, 0}};
     struct cpu_step *step, rows = {.rank = 0};
     enum cpu_form form = CPU_PLAIN;
@@ -216,7 +217,8 @@ cpu_lower_pad(struct cpu_builder *b)
     struct leat_pads pads;
     bool known = false;
 
-    if (x->rank == 0 || leat_value_elements(x) == 0 || leat_value_elements(y) == 0) {
+    if (x->rank == 0 || leat_value_elements(x) == 0 || leat_value_elements(y) == 0 ||
+        (attributed && x->dtype != LEAT_DTYPE_F32 && x->dtype != LEAT_DTYPE_F64)) {
         return LEAT_AGAIN;
     }
     enum leat_status status = leat_pads_of(b->graph, b->node, &pads, &known);

@@ -107,11 +107,8 @@ fill_value(const struct leat_eval *eval, uint32_t dtype, unsigned char fill[8])
     memset(fill, 0, 8);
     if (leat_eval_input(eval, 2) != NULL) {
         memcpy(fill, leat_eval_in(eval, 2), leat_dtype_bytes(dtype));
-    } else if (dtype == LEAT_DTYPE_F32) {
-        memcpy(fill, &value, sizeof(value));
-    } else if (dtype == LEAT_DTYPE_F64) {
-        const double wide = (double)value;
-        memcpy(fill, &wide, sizeof(wide));
+    } else {
+        leat_element_set_real(dtype, fill, 0, (double)value);
     }
 }
 
@@ -121,7 +118,7 @@ LEAT_REFERENCE_FUNCTION(pad)
     const size_t size = leat_dtype_bytes(x->dtype), count = leat_value_elements(output);
     const unsigned char *in = leat_eval_in(eval, 0);
     unsigned char *out = leat_eval_out(eval, 0);
-    unsigned char fill[8];
+    _Alignas(8) unsigned char fill[8];
     struct leat_pads pads;
     bool known = false;
 
