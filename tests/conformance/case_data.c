@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/align.h"
 #include "kernels/onnx/onnx.h"
+#include "kernels/reference/reference.h"
 #include "tests/leat_test.h"
 
 #define RTOL 1e-3
@@ -103,7 +105,7 @@ case_is_near(const struct leat_value *expected, const void *data, bool sums, con
 }
 
 bool
-case_has_shape(const struct leat_shape *have, const struct leat_value *want, const char *name)
+case_has_shape(const struct leat_value *have, const struct leat_value *want, const char *name)
 {
     bool same = have->dtype == want->dtype && have->rank == want->rank;
     for (uint32_t d = 0; same && d < have->rank; d++) {
@@ -113,6 +115,41 @@ case_has_shape(const struct leat_shape *have, const struct leat_value *want, con
         (void)fprintf(stderr, "%s: an output has another type or shape than expected\n", name);
     }
     return same;
+}
+
+enum leat_status
+case_run(const struct leat_graph *graph, const struct case_tensors *inputs, uint32_t constants, struct case_tensors *ret_outputs)
+{
+    const void *in[CASE_TENSORS_MAX];
+    void *out[CASE_TENSORS_MAX];
+    struct leat_shape shapes[CASE_TENSORS_MAX];
+    size_t scratch_bytes;
+
+    EXPECT(graph->output_count <= CASE_TENSORS_MAX);
+    for (uint32_t i = 0, k = 0; i < inputs->count; i++) {
+        if ((constants >> i & 1u) == 0) {
+            in[k++] = case_tensor(inputs, i)->data;
+        }
+    }
+    for (uint32_t o = 0; o < graph->output_count; o++) {
+        out[o] = calloc(1, leat_value_bytes(&graph->values[graph->outputs[o]]) + 1);
+        EXPECT(out[o] != NULL);
+    }
+    EXPECT(leat_reference_scratch_bytes(graph, &scratch_bytes) == LEAT_OK);
+    void *scratch = aligned_alloc(64, (size_t)leat_round_up(scratch_bytes + 64, 64));
+    EXPECT(scratch != NULL);
+    const enum leat_status status = leat_reference_run(graph, in, out, scratch, shapes);
+    *ret_outputs = (struct case_tensors){0};
+    EXPECT(leat_graph_create("outputs", LEAT_OPSET_MAX, &ret_outputs->holder) == LEAT_OK);
+    for (uint32_t o = 0; o < graph->output_count; o++) {
+        if (status == LEAT_OK) {
+            EXPECT(leat_graph_add_constant(ret_outputs->holder, "output", shapes[o].dtype, shapes[o].rank, shapes[o].dims, out[o],
+                                           &ret_outputs->index[ret_outputs->count++]) == LEAT_OK);
+        }
+        free(out[o]);
+    }
+    free(scratch);
+    return status;
 }
 
 void
@@ -173,96 +210,4 @@ case_use(const struct leat_graph *imported, const struct case_tensors *inputs, u
         }
     }
     return status;
-}
-
-/* A constant of `holder` that is `from` in doubles, or as it is. */
-static uint32_t
-widen(struct leat_graph *holder, const struct leat_value *from, bool wide)
-{
-    uint32_t index;
-
-    EXPECT(leat_graph_add_constant(holder, from->name, wide ? LEAT_DTYPE_F64 : from->dtype, from->rank, from->dims,
-                                   wide ? NULL : from->data, &index) == LEAT_OK);
-    /* The cast drops const: nobody else has this payload yet. */
-    double *to = (double *)(uintptr_t)holder->values[index].data;
-    for (size_t i = 0; wide && i < leat_value_elements(from); i++) {
-        to[i] = (double)((const float *)from->data)[i];
-    }
-    return index;
-}
-
-static void
-widen_tensors(const struct case_tensors *tensors, const struct leat_graph *graph, const uint32_t *values,
-              struct case_tensors *ret)
-{
-    *ret = (struct case_tensors){.count = tensors->count};
-    EXPECT(leat_graph_create("doubles", LEAT_OPSET_MAX, &ret->holder) == LEAT_OK);
-    for (uint32_t i = 0; i < tensors->count; i++) {
-        const struct leat_value *from = case_tensor(tensors, i);
-        ret->index[i] =
-            widen(ret->holder, from, from->dtype == LEAT_DTYPE_F32 && graph->values[values[i]].dtype == LEAT_DTYPE_F64);
-    }
-}
-
-static void
-replace(uint32_t *values, uint32_t count, uint32_t from, uint32_t to)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        values[i] = values[i] == from ? to : values[i];
-    }
-}
-
-/* Whoever reads the constant, reads it in doubles. */
-static void
-widen_constant(struct leat_graph *graph, uint32_t index)
-{
-    const struct leat_value from = graph->values[index];
-    const uint32_t wide = widen(graph, &from, true);
-
-    replace(graph->outputs, graph->output_count, index, wide);
-    for (uint32_t n = 0; n < graph->node_count; n++) {
-        struct leat_node *node = &graph->nodes[n];
-        replace(node->inputs, node->input_count, index, wide);
-        for (uint32_t a = 0; a < node->attribute_count; a++) {
-            if (node->attributes[a].kind == LEAT_ATTRIBUTE_TENSOR) {
-                replace(&node->attributes[a].value, 1, index, wide);
-            }
-        }
-    }
-}
-
-bool
-case_in_doubles(const struct leat_graph *imported, const struct case_tensors *inputs, const struct case_tensors *outputs,
-                struct leat_graph **ret_graph, struct case_tensors *ret_inputs, struct case_tensors *ret_outputs)
-{
-    struct leat_graph *graph = NULL;
-    bool has_floats = false, has_graphs = false;
-
-    for (uint32_t n = 0; n < imported->node_count; n++) {
-        has_graphs = has_graphs || leat_node_has_graphs(&imported->nodes[n]);
-    }
-    for (uint32_t i = 0; i < imported->input_count; i++) {
-        has_floats = has_floats || imported->values[imported->inputs[i]].dtype == LEAT_DTYPE_F32;
-    }
-    if (!has_floats || has_graphs) {
-        return false;
-    }
-    EXPECT(leat_graph_copy(imported, &graph) == LEAT_OK);
-    for (uint32_t v = 0; v < imported->value_count; v++) {
-        if (graph->values[v].dtype == LEAT_DTYPE_F32 && graph->values[v].data != NULL) {
-            widen_constant(graph, v);
-        }
-    }
-    for (uint32_t i = 0; i < graph->input_count; i++) {
-        struct leat_value *value = &graph->values[graph->inputs[i]];
-        value->dtype = value->dtype == LEAT_DTYPE_F32 ? LEAT_DTYPE_F64 : value->dtype;
-    }
-    if (leat_graph_infer(graph) != LEAT_OK) {
-        leat_graph_destroy(graph);
-        return false;
-    }
-    widen_tensors(inputs, graph, graph->inputs, ret_inputs);
-    widen_tensors(outputs, graph, graph->outputs, ret_outputs);
-    *ret_graph = graph;
-    return true;
 }

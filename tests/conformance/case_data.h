@@ -29,7 +29,11 @@ enum leat_status case_load_tensors(const char *set, const char *stem, struct cas
 
 /* `sums`: each is of all elements, of which those in floats are as near as the greatest one is. */
 bool case_is_near(const struct leat_value *expected, const void *data, bool sums, const char *name);
-bool case_has_shape(const struct leat_shape *have, const struct leat_value *want, const char *name);
+bool case_has_shape(const struct leat_value *have, const struct leat_value *want, const char *name);
+
+/* Runs a specialised graph by the reference functions. Bit i of `constants`: input i is none of its. Destroy the holder in any case. */
+enum leat_status case_run(const struct leat_graph *graph, const struct case_tensors *inputs, uint32_t constants,
+                          struct case_tensors *ret_outputs);
 
 /* Gives the graph's inputs the shapes of the data; input i becomes a constant when bit i of `constants` is set. */
 void case_bind_inputs(struct leat_graph *graph, const struct case_tensors *inputs, uint32_t constants);
@@ -45,12 +49,5 @@ enum leat_status case_try(const struct leat_graph *imported, const struct case_t
 enum leat_status case_use(const struct leat_graph *imported, const struct case_tensors *inputs, uint32_t wanted,
                           enum leat_status (*use)(struct leat_graph *graph), struct leat_graph **ret_graph,
                           uint32_t *ret_constants);
-
-/*
- * The same case with doubles for all of its floats; outputs that stay floats are as recorded. False where it has no such input, graphs
- * inside, or an operator that takes no doubles. The caller destroys the graph and both holders.
- */
-bool case_in_doubles(const struct leat_graph *imported, const struct case_tensors *inputs, const struct case_tensors *outputs,
-                     struct leat_graph **ret_graph, struct case_tensors *ret_inputs, struct case_tensors *ret_outputs);
 
 #endif /* LEAT_TESTS_CONFORMANCE_CASE_DATA_H */

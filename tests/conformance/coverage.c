@@ -8,7 +8,7 @@
 #include "kernels/op.h"
 #include "tests/leat_test.h"
 
-enum { OPERATORS_MAX = 512, NAME_MAX_BYTES = 64 };
+enum { OPERATORS_MAX = 512, NAME_MAX_BYTES = 64, NUMBERS_MAX = 4 };
 
 /* Why cases that pass do not run with every input live, or not as the batches that they look like. */
 enum { WHY_CONSTANTS, WHY_MEET, WHY_REASON, WHYS = WHY_REASON + SERVED_REASONS };
@@ -18,6 +18,7 @@ struct operator_cases {
     char name[NAME_MAX_BYTES];
     unsigned outcomes[COVERAGE_OUTCOMES];
     uint32_t types; /* of first inputs, in those that pass */
+    unsigned with_numbers[LEAT_DTYPE_MAX + 1]; /* of each type */
 };
 
 static struct {
@@ -189,6 +190,19 @@ coverage_add_doubles(const struct leat_graph *graph)
     counts.doubles++;
 }
 
+bool
+coverage_wants(const struct leat_node *node, uint32_t dtype)
+{
+    return (node->op->types >> dtype & 1u) != 0 && counts.operators[find(node->op->name)].with_numbers[dtype] < NUMBERS_MAX;
+}
+
+void
+coverage_add_numbers(const struct leat_graph *graph, uint32_t dtype)
+{
+    add_types(graph);
+    counts.operators[find(graph->nodes[0].op->name)].with_numbers[dtype]++;
+}
+
 unsigned
 coverage_doubles(void)
 {
@@ -356,6 +370,15 @@ count_types(unsigned *ret_reached, unsigned *ret_types)
     }
 }
 
+unsigned
+coverage_types(void)
+{
+    unsigned reached, types;
+
+    count_types(&reached, &types);
+    return reached;
+}
+
 void
 coverage_write(FILE *page, const char *const *elsewhere)
 {
@@ -371,8 +394,9 @@ coverage_write(FILE *page, const char *const *elsewhere)
                   "how many of all that run through the backends `reference` and `cpu` stands at the end. Left out of\n"
                   "that count are training, losses and random generators "
                   "(`tests/conformance/coverage.h`). *types* are those of the\n"
-                  "first input, *in cases* those that it has in cases which run, as recorded or with doubles for floats, %u of %u of all\n"
-                  "operators; *cases* are those of the suite that have a node of the operator and run, of all that have; *own* stands for tests of our own alone\n"
+                  "first input, *in cases* those that it has in cases which run, as recorded or with other types for floats\n"
+                  "(`tests/conformance/retyped.h`), %u of %u of all operators; *cases* are those of the suite that have a node of the\n"
+                  "operator and run, of all that have; *own* stands for tests of our own alone\n"
                   "(`tests/kernels/test_operators.c`).\n\n"
                   "Files of opsets %d to %d are read, up to the last one here of each operator: later ones changed it. "
                   "The suite is of\n"

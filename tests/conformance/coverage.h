@@ -39,6 +39,12 @@ void coverage_add(const Onnx__ModelProto *model, const char *suite, const char *
 void coverage_add_doubles(const struct leat_graph *graph);
 unsigned coverage_doubles(void);
 
+/* The operator takes that type first, and few cases with numbers of it have run; and one more has. */
+bool coverage_wants(const struct leat_node *node, uint32_t dtype);
+void coverage_add_numbers(const struct leat_graph *graph, uint32_t dtype);
+
+unsigned coverage_types(void); /* of all operators, that cases have */
+
 unsigned coverage_count(enum coverage outcome);
 unsigned coverage_served(enum served_manner manner); /* of those that passed */
 void coverage_share(unsigned *ret_covered, unsigned *ret_cases);

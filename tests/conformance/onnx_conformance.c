@@ -4,7 +4,7 @@
  * Method   Each case of the distribution's libonnx-testdata is imported and run three ways, and compared
  *          with the outputs recorded there: (1) as imported, through the reference functions; (2) the same
  *          after all passes; (3) through each backend's own interface (tests/conformance/served.h). And all of
- *          that with doubles for floats, where operators take them: the suite has few.
+ *          that with other types for floats, where operators take them (tests/conformance/retyped.h).
  *          An operator of the table that no case reached is a failure too.
  * Shrink   Cases that cannot run are counted by reason; too few passes is a failure, because a test list
  *          that silently got shorter proves nothing.
@@ -17,9 +17,9 @@
 #include "base/align.h"
 #include "kernels/onnx/onnx.h"
 #include "kernels/op.h"
-#include "kernels/reference/reference.h"
 #include "tests/conformance/case_data.h"
 #include "tests/conformance/coverage.h"
+#include "tests/conformance/retyped.h"
 #include "tests/conformance/served.h"
 #include "tests/leat_test.h"
 
@@ -33,7 +33,8 @@ enum {
     MINIMUM_LIVE = 875,   /* with every input live */
     MINIMUM_SERVED = 959, /* so, or with constants where operators want them */
     MINIMUM_BATCH = 675,  /* as batches */
-    MINIMUM_DOUBLES = 740 /* with doubles for their floats */
+    MINIMUM_DOUBLES = 740, /* with doubles for their floats */
+    MINIMUM_TYPES = 936    /* of operators, each by itself, that some case has */
 };
 
 /* Operators without a case here: tests/kernels/test_operators.c has some. */
@@ -44,34 +45,17 @@ static bool
 run_and_compare(const struct leat_graph *graph, const struct case_tensors *inputs, uint32_t constants,
                 const struct case_tensors *outputs, const char *name)
 {
-    const void *in[CASE_TENSORS_MAX];
-    void *out[CASE_TENSORS_MAX];
-    struct leat_shape shapes[CASE_TENSORS_MAX];
-    size_t scratch_bytes;
-    bool good = true;
+    struct case_tensors have;
 
-    for (uint32_t i = 0, k = 0; i < inputs->count; i++) {
-        if ((constants >> i & 1u) == 0) {
-            in[k++] = case_tensor(inputs, i)->data;
-        }
-    }
-    for (uint32_t o = 0; o < graph->output_count; o++) {
-        out[o] = calloc(1, leat_value_bytes(&graph->values[graph->outputs[o]]) + 1);
-        EXPECT(out[o] != NULL);
-    }
-    EXPECT(leat_reference_scratch_bytes(graph, &scratch_bytes) == LEAT_OK);
-    void *scratch = aligned_alloc(64, (size_t)leat_round_up(scratch_bytes + 64, 64));
-    EXPECT(scratch != NULL);
-    if (leat_reference_run(graph, in, out, scratch, shapes) != LEAT_OK) {
+    bool good = case_run(graph, inputs, constants, &have) == LEAT_OK;
+    if (!good) {
         (void)fprintf(stderr, "%s: %s\n", name, leat_error_text());
-        good = false;
     }
-    for (uint32_t o = 0; o < graph->output_count; o++) {
-        good = good && case_has_shape(&shapes[o], case_tensor(outputs, o), name) &&
-               case_is_near(case_tensor(outputs, o), out[o], false, name);
-        free(out[o]);
+    for (uint32_t o = 0; o < have.count; o++) {
+        const struct leat_value *want = case_tensor(outputs, o);
+        good = good && case_has_shape(case_tensor(&have, o), want, name) && case_is_near(want, case_tensor(&have, o)->data, false, name);
     }
-    free(scratch);
+    leat_graph_destroy(have.holder);
     return good;
 }
 
@@ -142,29 +126,41 @@ run_set(const struct leat_graph *imported, const struct case_tensors *inputs,
     return LEAT_OK;
 }
 
-/* Likewise, where it can be so. Returns false on a wrong result. */
+/* With other types. Returns false on a wrong result. */
 static bool
-run_in_doubles(const struct leat_graph *imported, const struct case_tensors *inputs, const struct case_tensors *outputs,
-               const char *name, bool first)
+run_retyped(const struct leat_graph *imported, const struct case_tensors *inputs, const struct case_tensors *outputs,
+            const char *name)
 {
-    struct leat_graph *graph = NULL;
-    struct case_tensors wide_inputs, wide_outputs;
+    struct retyped retyped;
     struct served served;
     bool good = true;
 
-    if (!case_in_doubles(imported, inputs, outputs, &graph, &wide_inputs, &wide_outputs)) {
-        return true;
+    if (retyped_doubles(imported, inputs, outputs, &retyped)) {
+        if (run_set(retyped.graph, &retyped.inputs, &retyped.outputs, name, &good, &served) == LEAT_OK) {
+            coverage_add_doubles(retyped.graph);
+        }
+        if (!good) {
+            (void)fprintf(stderr, "%s: wrong in doubles\n", name);
+        }
+        retyped_fini(&retyped);
     }
-    const enum leat_status status = run_set(graph, &wide_inputs, &wide_outputs, name, &good, &served);
-    if (status == LEAT_OK && first) {
-        coverage_add_doubles(graph);
+    for (uint32_t dtype = 1; dtype <= LEAT_DTYPE_MAX && imported->node_count == 1; dtype++) {
+        bool done = !coverage_wants(&imported->nodes[0], dtype), right = true;
+        for (int which = 0; which < RETYPED_INPUTS && !done; which++) {
+            if (!retyped_numbers(imported, inputs, dtype, (enum retyped_inputs)which, use_shapes, &retyped)) {
+                continue;
+            }
+            done = run_set(retyped.graph, &retyped.inputs, &retyped.outputs, name, &right, &served) == LEAT_OK;
+            if (done) {
+                coverage_add_numbers(retyped.graph, dtype);
+            }
+            if (!right) {
+                (void)fprintf(stderr, "%s: wrong with numbers of type %s\n", name, leat_dtype_text(dtype));
+                good = false;
+            }
+            retyped_fini(&retyped);
+        }
     }
-    if (!good) {
-        (void)fprintf(stderr, "%s: wrong in doubles\n", name);
-    }
-    leat_graph_destroy(wide_inputs.holder);
-    leat_graph_destroy(wide_outputs.holder);
-    leat_graph_destroy(graph);
     return good;
 }
 
@@ -204,8 +200,8 @@ run_case(const char *suite, const char *name)
             status = run_set(graph, &inputs, &outputs, name, &good, &served);
             ran = status == LEAT_OK;
         }
-        if (status == LEAT_OK && good) {
-            good = run_in_doubles(graph, &inputs, &outputs, name, set == 0);
+        if (status == LEAT_OK && good && set == 0) {
+            good = run_retyped(graph, &inputs, &outputs, name);
         }
         leat_graph_destroy(inputs.holder);
         leat_graph_destroy(outputs.holder);
@@ -321,5 +317,6 @@ main(int argc, char **argv)
     EXPECT(coverage_served(SERVED_LIVE) + coverage_served(SERVED_CONSTANTS) >= MINIMUM_SERVED);
     EXPECT(coverage_served(SERVED_BATCH) >= MINIMUM_BATCH);
     EXPECT(coverage_doubles() >= MINIMUM_DOUBLES);
+    EXPECT(coverage_types() >= MINIMUM_TYPES);
     return good ? 0 : 1;
 }
