@@ -56,6 +56,15 @@ def check_by_hand():
                                  "--seeds", 3))["results"][0]
         assert all(least <= share <= most for share in result["violation_share"]), result
         assert all(abs(c - 1) < 1e-6 for c in result["cores_mean"]) and result["resizes"] == [0.0] * 3
+    # 160 a second take two instances of one core, with deviations three; and one where 15 ms are all that there is, but by leat's model two.
+    for stage, rate, objective, deviations, fa2, slack in (("0,0,0,10,1,1", 160, "100ms", 2, 2, 3), ("0,0,10,0,1,4", 160, "100ms", 2, 2, 3),
+                                                           ("0,0,0,10,1,1", 160, "100ms", 0, 2, 2), ("0,0,0,10,1,1", 50, "15ms", 0, 1, 2)):
+        write("two.csv", HEAD + stage + "\n")
+        write("rate.txt", f"{rate}\n" * 50)
+        results = json.loads(leat("--stages", "two.csv", "--objective", objective, "--trace", "rate.txt", "--scaler", "fa2,fa2-slack", "--json",
+                                  "--deviations", deviations, "--seeds", 3))["results"]
+        assert [set(r["cores_max"]) for r in results] == [{fa2}, {slack}], (stage, rate, deviations, results)
+    write("rate.txt", "200\n" * 50)
     # Three times that takes three instances: Themis' half that adds them does so, and ends without violations.
     result = json.loads(leat("--stages", "one.csv", "--objective", "100ms", "--trace", "rate.txt", "--scaler", "fa2,leat", "--json",
                              "--start-delay", "1ms", "--rate", 250))["results"]

@@ -71,20 +71,20 @@ simulate_stages_help(void)
         "                          columns of these names. May be given up to 16 times: all share the cores of one box. With a\n"
         "                          trace of its own it follows that. For --scaler none and leat, and chains for the others,\n"
         "                          which do not share\n\n"
-        "  --scaler NAME,...       to compare: none, fa2 (instances of one core), sponge (cores of one instance), themis (the\n"
-        "                          paper's rules), leat (default: all but none; none and leat where\n"
-        "                          a pipeline is no chain)\n"
+        "  --scaler NAME,...       to compare: none, fa2 (instances of one core), fa2-slack (the same, by leat's model of latency\n"
+        "                          and its deviations), sponge (cores of one instance), themis (the paper's rules), leat (default: all\n"
+        "                          but none and fa2-slack; none and leat where a pipeline is no chain)\n"
         "  --resize-delay TIME     from the order to new cores (default 100ms)\n"
         "  --start-delay TIME      from the order to a new instance (default 5s)\n"
-        "  --settle N              themis, fa2: calm decisions before instances replace cores, or go (default 10)\n"
-        "  --deviations D          leat: how far above the rate it plans, in deviations of a window's arrivals (default %g)\n"
+        "  --settle N              themis, fa2, fa2-slack: calm decisions before instances replace cores, or go (default 10)\n"
+        "  --deviations D          leat, fa2-slack: how far above the rate it plans, in deviations of a window's arrivals (default %g)\n"
         "  --hold TIME             leat: how long it remembers a rate (default 10s)\n"
         "  --period TIME           leat: between two decisions (default 100ms); the others decide once a second\n"
         "  --forecast NAME|FILE    themis, leat: what they are told of the highest second of the next ten: last (of the highest\n"
         "                          of the last six times ten seconds), mean, maximum, trend, quantile50, quantile90, quantile99,\n"
         "                          a model FILE.onnx of these six, oracle: what will come, or none: leat nothing, themis last\n"
         "                          (default: none)\n"
-        "  --cores N               that leat may give (default 96)\n\n"
+        "  --cores N               that leat, and fa2-slack, may give (default 96)\n\n"
         "  --trace FILE            Poisson arrivals at rates that change: CSV with start_s and qps, or a rate a second, one\n"
         "                          a line; as they are or, with --rate QPS, scaled to that mean\n"
         "  --duration TIME         (default: of the trace)\n"
@@ -453,11 +453,11 @@ print_table(const struct course *course, const char *conditions)
 {
     (void)printf("simulated: %s\n"
                  "           violations: %% of queries late, dropped or left; mean, least and most of seeds; rest: means of seeds\n\n"
-                 "%-8s  %10s %8s %8s  %9s  %6s %6s  %9s %9s  %7s %7s\n",
+                 "%-9s  %10s %8s %8s  %9s  %6s %6s  %9s %9s  %7s %7s\n",
                  conditions, "scaler", "violations", "least", "most", "dropped %", "cores", "most", "p50", "p99", "starts", "resizes");
     for (uint32_t i = 0; i < course->subject_count; i++) {
         const struct course_spread violation = course_spread_of(course, i, VIOLATION);
-        (void)printf("%-8s  %10.4f %8.4f %8.4f  %9.4f  %6.1f %6.1f  %9s", course_subject_name(course, i),
+        (void)printf("%-9s  %10.4f %8.4f %8.4f  %9.4f  %6.1f %6.1f  %9s", course_subject_name(course, i),
                      100 * violation.mean, 100 * violation.min, 100 * violation.max, 100 * course_spread_of(course, i, DROPPED).mean,
                      course_spread_of(course, i, CORES).mean, course_spread_of(course, i, CORES_MOST).mean,
                      format_ns(course_spread_of(course, i, P50_NS).mean).text);
@@ -465,7 +465,7 @@ print_table(const struct course *course, const char *conditions)
                      course_spread_of(course, i, RESIZES).mean);
     }
     for (uint32_t i = 0; i < course->subject_count && scaling_in(course)->pipeline_count > 1; i++) {
-        (void)printf("%s%-8s  %10.4f %% violations of the pipeline that has most\n", i == 0 ? "\n" : "", course_subject_name(course, i),
+        (void)printf("%s%-9s  %10.4f %% violations of the pipeline that has most\n", i == 0 ? "\n" : "", course_subject_name(course, i),
                      100 * course_spread_of(course, i, VIOLATION_WORST).mean);
     }
 }
@@ -519,7 +519,7 @@ simulate_stages(int argc, char **argv)
         .names = stages_scaler_names,
         .name_count = STAGES_SCALERS,
         .first = STAGES_FA2,
-        .end = STAGES_SCALERS,
+        .end = STAGES_FA2_SLACK,
         .keys = keys,
         .key_count = LEAT_COUNT_OF(keys),
         .options = options,

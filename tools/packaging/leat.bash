@@ -64,7 +64,7 @@ _leat() {
     --load) options='known measured' files= ;;
     --by) options='simulation bound' files= ;;
     --config|--socket|--state-dir|--input|--output|--inputs|--labels|--profile|--profiles|--accuracies|--policy|--trace|--sizes|--later-sizes|--prices|--course|--csv|--svg|--late-svg|--stages|--graph|--autoscale|--violations-svg) options= ;;
-    --scaler) options='none fa2 sponge themis leat' files= ;;
+    --scaler) options='none fa2 fa2-slack sponge themis leat' files= ;;
     --batches) options='waiting whole' files= ;;
     esac
     mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word"; [[ $word == -* || -z $files ]] || compgen -f -- "$word")

@@ -14,7 +14,7 @@
 #define SECOND_NS UINT64_C(1000000000)
 #define BUCKET_NS UINT64_C(100000000) /* that arrivals are counted by */
 
-const char *const stages_scaler_names[STAGES_SCALERS] = {"none", "fa2", "sponge", "themis", "leat"};
+const char *const stages_scaler_names[STAGES_SCALERS] = {"none", "fa2", "sponge", "themis", "leat", "fa2-slack"};
 
 enum instance_state { ABSENT, STARTING, READY, LEAVING /* at the end of its batch */ };
 
@@ -456,6 +456,26 @@ forecast_qps(const struct line *line)
 
 /* ---- The paper's scalers ------------------------------------------------------------------------------- */
 
+/* Instances of one core, as many as carry the rate and leat's deviations above it in time by leat's model. False: none do. */
+static bool
+plan_with_slack(const struct line *line, uint32_t rate_qps, struct leat_scale_plan *ret_plan)
+{
+    const struct stages_options *options = line->run->options;
+    const struct leat_joint_box box = {.class_count = 1, .classes = {{options->box_cores, 1}}};
+    struct leat_joint_application joint = line->leat.joint;
+    struct leat_joint_answer answer;
+
+    joint.demand_qps = leat_joint_demand(rate_qps, joint.objective_ns, options->leat.deviations);
+    for (uint32_t s = 0; s < joint.stage_count; s++) {
+        joint.stages[s].cores_max = 1;
+    }
+    (void)leat_joint_solve(&box, &joint, 1, line->run->memory, &answer);
+    for (uint32_t s = 0; s < joint.stage_count; s++) {
+        ret_plan->stages[s] = (struct leat_scale_choice){answer.stages[s].instances, 1, answer.stages[s].batch};
+    }
+    return answer.stages[0].instances > 0;
+}
+
 static void
 decide_fa2(struct line *line, uint32_t rate_qps)
 {
@@ -463,7 +483,10 @@ decide_fa2(struct line *line, uint32_t rate_qps)
     struct leat_scale_plan plan;
     bool more = false, fewer = false;
 
-    if (leat_themis_horizontal(line->pipeline, rate_qps, line->run->memory, &plan) != LEAT_OK) {
+    const bool planned = line->run->options->scaler == STAGES_FA2_SLACK
+                             ? plan_with_slack(line, rate_qps, &plan)
+                             : leat_themis_horizontal(line->pipeline, rate_qps, line->run->memory, &plan) == LEAT_OK;
+    if (!planned) {
         return;
     }
     for (uint32_t s = 0; s < stage_count; s++) {
@@ -643,6 +666,7 @@ decide_alone(struct line *line)
 
     switch (line->run->options->scaler) {
     case STAGES_FA2:
+    case STAGES_FA2_SLACK:
         decide_fa2(line, rate_qps);
         break;
     case STAGES_SPONGE:
@@ -986,7 +1010,7 @@ stages_is_chain(const struct stages_pipeline *pipeline)
 static enum leat_status
 check_options(const struct stages_options *options)
 {
-    const bool alone = options->scaler == STAGES_FA2 || options->scaler == STAGES_SPONGE || options->scaler == STAGES_THEMIS;
+    const bool alone = options->scaler != STAGES_NONE && options->scaler != STAGES_LEAT;
 
     LEAT_ASSERT(options->pipeline_count >= 1 && options->pipeline_count <= STAGES_PIPELINES_MAX);
     for (uint32_t l = 0; l < options->pipeline_count; l++) {

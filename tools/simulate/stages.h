@@ -14,7 +14,8 @@
  *           machine. The papers' scalers decide for each by itself, and know chains only.
  * Scalers   `leat` is the daemon's (sched/scaler.h). `themis` is the paper's (sched/scale_themis.h), `fa2` its horizontal half, `sponge`
  *           its vertical half on one instance a stage: they decide once a second by the last two seconds' rate, in whole
- *           queries. While instances start, Themis decides nothing, as the authors' program waits for them.
+ *           queries. While instances start, Themis decides nothing, as the authors' program waits for them. `fa2-slack` decides
+ *           when fa2 does and by its rate, by leat's model of latency and with leat's deviations above the rate.
  * Batches   The authors' dispatcher waits until a batch is whole; leat's takes what is there when an instance is free.
  * Drops     A query is dropped when a stage would take it and it is as old as a multiple of the objective: nothing of it is
  *           asked any more. It counts as a violation, like what is late, and what is still inside at the end.
@@ -36,6 +37,7 @@ enum stages_scaler {
     STAGES_SPONGE,
     STAGES_THEMIS,
     STAGES_LEAT,
+    STAGES_FA2_SLACK,
     STAGES_SCALERS,
 };
 extern const char *const stages_scaler_names[STAGES_SCALERS];
@@ -69,7 +71,7 @@ struct stages_options {
     uint64_t duration_ns; /* of arrivals; it ends when all are answered, or the longest objective and a minute later */
     uint64_t seed;
     uint64_t start_ns, resize_ns; /* from the order to a new instance, and to new cores */
-    uint32_t settle_decisions;    /* of Themis, and of FA2 before it takes instances away */
+    uint32_t settle_decisions;    /* of Themis, and of both FA2 before they take instances away */
     bool whole_batches;
     double drop_multiple;         /* of the objective; 0: never */
     double noise_share;           /* of service times: deviation of a normal distribution */
