@@ -456,7 +456,11 @@ struct calibrated {
     const struct leat_validation_set *set;
     struct leat_validation_array inputs[LEAT_TENSORS_MAX]; /* as the model has them */
     /* Of what was read until now, by input. */
-    bool varies[LEAT_TENSORS_MAX];
+    bool varies[LEAT_TENSORS_MAX], is_finite;
+    struct { /* the first element that is not finite */
+        uint32_t input;
+        size_t element, item;
+    } infinite;
     unsigned char firsts[LEAT_TENSORS_MAX][8]; /* elements */
 };
 
@@ -476,18 +480,19 @@ is_finite(const unsigned char *element, uint32_t dtype)
     }
 }
 
-/* Some items of input `t`, of `bytes` each. No range comes of what is not finite. */
-static enum leat_status
+/* Some items of input `t`, of `bytes` each. */
+static void
 look_at(struct calibrated *calibrated, uint32_t t, uint32_t first, uint32_t items, const unsigned char *data, size_t bytes)
 {
     const struct leat_tensor_info *info = &calibrated->infos[t];
     const size_t element = leat_dtype_bytes(info->dtype), all = items * bytes;
 
     for (size_t at = 0; at < all; at += element) {
-        if (!is_finite(data + at, info->dtype)) {
-            return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
-                             "element %zu of input '%s' of item %zu is not finite, and int8 takes its ranges from the set",
-                             at % bytes / element, info->name, first + at / bytes);
+        if (calibrated->is_finite && !is_finite(data + at, info->dtype)) {
+            calibrated->is_finite = false;
+            calibrated->infinite.input = t;
+            calibrated->infinite.element = at % bytes / element;
+            calibrated->infinite.item = first + at / bytes;
         }
     }
     if (first == 0) {
@@ -495,12 +500,12 @@ look_at(struct calibrated *calibrated, uint32_t t, uint32_t first, uint32_t item
     }
     calibrated->varies[t] = calibrated->varies[t] || memcmp(calibrated->firsts[t], data, element) != 0 ||
                             memcmp(data, data + element, all - element) != 0;
-    return LEAT_OK;
 }
 
 /*
  * An input that is one number throughout has no range. It may be that it never changes; but where a product reads it, or all inputs
- * are so, int8 would go by nothing.
+ * are so, int8 would go by nothing. No range comes of what is not finite, either: inputs may be so where no product gets to see it,
+ * as masks of attention are.
  */
 static enum leat_status
 check_ranges(const struct leat_calibration *calibration, const struct calibrated *calibrated, uint32_t items)
@@ -512,6 +517,11 @@ check_ranges(const struct leat_calibration *calibration, const struct calibrated
         useless = !calibrated->varies[t] && leat_calibration_reads(calibration, t) ? t : useless;
     }
     useless = varying == 0 ? 0 : useless;
+    if (!calibrated->is_finite && !leat_calibration_is_finite(calibration)) {
+        return LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
+                         "element %zu of input '%s' of item %zu is not finite, and int8 takes its ranges from the set",
+                         calibrated->infinite.element, calibrated->infos[calibrated->infinite.input].name, calibrated->infinite.item);
+    }
     return useless == UINT32_MAX
                ? LEAT_OK
                : LEAT_FAIL(LEAT_ERR_UNSUPPORTED,
@@ -529,14 +539,12 @@ read_calibration(struct calibrated *calibrated, uint32_t input_count, uint32_t f
 
     for (uint32_t t = 0; t < input_count; t++) {
         const size_t full_bytes = layout->tensors[t].item_bytes, bytes = leat_item_bytes(layout, t, calibrated->length);
-        enum leat_status status =
+        const enum leat_status status =
             read_part(calibrated->set, calibrated->inputs[t].offset + first * full_bytes, data[t], full_bytes * items);
-        if (status == LEAT_OK) {
-            status = look_at(calibrated, t, first, items, data[t], full_bytes);
-        }
         if (status != LEAT_OK) {
             return status;
         }
+        look_at(calibrated, t, first, items, data[t], full_bytes);
         for (uint32_t i = 0; i < items; i++) {
             struct leat_segment segment = {.items = 1};
             segment.length = calibrated->shortest + (first + i) % (calibrated->length - calibrated->shortest + 1);
@@ -624,7 +632,7 @@ enum leat_status
 leat_calibrate(const struct leat_variant_source *source, const struct leat_validation_set *set, const _Atomic uint32_t *stop,
                json_t **ret_ranges)
 {
-    struct calibrated calibrated = {.set = set};
+    struct calibrated calibrated = {.set = set, .is_finite = true};
     struct leat_item_layout layout;
     struct leat_target signature;
     struct leat_graph *graph;

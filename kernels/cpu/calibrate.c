@@ -21,6 +21,8 @@ enum { STEP_BITS = 5, BINS = 1 << (8 + STEP_BITS), SHIFT = 23 - STEP_BITS };
 /* Of one value. */
 struct histogram {
     uint32_t value;
+    bool multiplied; /* by a convolution or product, as its source */
+    bool infinite;   /* some element was, or was no number */
     uint64_t elements;
     uint64_t counts[2][BINS]; /* by sign; 0 and what is not finite are in none */
     float furthest[2];
@@ -55,6 +57,7 @@ count(struct histogram *histogram, const float *data, size_t elements)
             histogram->counts[sign][bits >> SHIFT]++;
             histogram->furthest[sign] = fmaxf(histogram->furthest[sign], magnitude);
         }
+        histogram->infinite = histogram->infinite || !(magnitude <= 3.402823466e38f);
     }
     histogram->elements += elements;
 }
@@ -145,6 +148,9 @@ make_observer(struct leat_model *model, struct cpu_observer *observer, const str
         const uint32_t values[3] = {node->inputs[0], node->outputs[0], node->fused_add};
         for (uint32_t i = 0; i < LEAT_COUNT_OF(values) && status == LEAT_OK; i++) {
             status = want(model, observer, graph, values[i]);
+        }
+        if (status == LEAT_OK && observer->by_value[node->inputs[0]] != NULL) {
+            observer->by_value[node->inputs[0]]->multiplied = true;
         }
     }
     return status;
@@ -300,6 +306,18 @@ leat_calibration_reads(const struct leat_calibration *calibration, uint32_t inpu
         reads = multiplies(graph, &graph->nodes[n]) && graph->nodes[n].inputs[0] == graph->inputs[input];
     }
     return reads;
+}
+
+bool
+leat_calibration_is_finite(const struct leat_calibration *calibration)
+{
+    bool finite = true;
+
+    for (uint32_t v = 0; v < calibration->observer.value_count; v++) {
+        const struct histogram *histogram = calibration->observer.by_value[v];
+        finite = finite && (histogram == NULL || !histogram->multiplied || !histogram->infinite);
+    }
+    return finite;
 }
 
 uint32_t

@@ -4,7 +4,8 @@
  *
  * Role       Runs the model in f32 on the cpu backend and counts what convolutions and products read and make. A range reaches
  *            from the least to the greatest element that was seen, but for the outermost one in LEAT_CALIBRATION_BEYOND on either
- *            side, and has 0 in it: one large element must not make the steps of all others coarse.
+ *            side, and has 0 in it: one large element must not make the steps of all others coarse. Elements that are not finite
+ *            are in none.
  *            The same graph and inputs give the same ranges, in whatever order the batches come.
  * Threads    One thread at a time, for all of one calibration.
  */
@@ -41,6 +42,12 @@ LEAT_MUST_CHECK enum leat_status leat_calibration_run(struct leat_calibration *c
 
 /* A convolution or product multiplies that input of the graph as it is: its range is the input's. */
 bool leat_calibration_reads(const struct leat_calibration *calibration, uint32_t input);
+
+/*
+ * Whatever convolutions and products multiply was finite in all batches. Other values need not be: a mask that attention adds is -inf
+ * where it hides something.
+ */
+bool leat_calibration_is_finite(const struct leat_calibration *calibration);
 
 /* Of values that were not 0 throughout, after the last batch. */
 uint32_t leat_calibration_count(const struct leat_calibration *calibration);

@@ -1034,6 +1034,117 @@ test_factors(void)
     }
 }
 
+/* ---- Masks ------------------------------------------------------------------------------------------ */
+
+/*
+ * Two heads of attention as exporters write it, y = (softmax(Q K^T / sqrt(HEAD) + mask) V) o, between products that make the others'
+ * sources whole numbers. The mask is an input, and the same for all queries of an item; or, where the product Q K^T adds it itself and
+ * nothing is scaled, one for each.
+ */
+enum { MASKED = 4, POSITIONS = 8, HEADS = 2, HEAD = 8, MODEL = HEADS * HEAD };
+
+static struct leat_graph *
+make_attention(bool fused)
+{
+    static const char *const weights[] = {"first", "q", "k", "v", "o", "last"};
+    const float scale = sqrtf(HEAD);
+    struct leat_graph *graph = NULL;
+    uint64_t passes = UINT64_MAX;
+    struct builder b;
+
+    builder_init(&b, 13);
+    (void)builder_input(&b, "x", 1, DIMS(-1, POSITIONS, MODEL));
+    if (fused) {
+        (void)builder_input(&b, "mask", 1, DIMS(-1, 1, 1, POSITIONS));
+    } else {
+        (void)builder_input(&b, "mask", 1, DIMS(-1, HEADS, POSITIONS, POSITIONS));
+        EXPECT(leat_passes_without("fuse-attention", &passes) == LEAT_OK);
+    }
+    for (size_t w = 0; w < LEAT_COUNT_OF(weights); w++) {
+        float data[MODEL * MODEL];
+        char name[32];
+        for (size_t i = 0; i < LEAT_COUNT_OF(data); i++) {
+            data[i] = (float)random_of(-1000, 1000) / 2000;
+        }
+        (void)snprintf(name, sizeof(name), "w_%s", weights[w]);
+        (void)builder_constant(&b, name, 1, data, DIMS(MODEL, MODEL));
+    }
+    (void)builder_constant(&b, "scale", 1, &scale, NULL, 0);
+    (void)builder_constant(&b, "split", 7, (const int64_t[]){0, POSITIONS, HEADS, HEAD}, DIMS(4));
+    (void)builder_constant(&b, "join", 7, (const int64_t[]){0, POSITIONS, MODEL}, DIMS(3));
+    (void)builder_node(&b, "MatMul", "x w_first", "h");
+    for (size_t w = 1; w < 4; w++) {
+        char from[32], to[32];
+        (void)snprintf(from, sizeof(from), "h w_%s", weights[w]);
+        (void)builder_node(&b, "MatMul", from, weights[w]);
+        (void)snprintf(from, sizeof(from), "%s split", weights[w]);
+        (void)snprintf(to, sizeof(to), "%s_split", weights[w]);
+        (void)builder_node(&b, "Reshape", from, to);
+        (void)snprintf(from, sizeof(from), "%s_heads", weights[w]);
+        Onnx__NodeProto *node = builder_node(&b, "Transpose", to, from);
+        (void)(w == 2 ? builder_ints(&b, node, "perm", DIMS(0, 2, 3, 1)) : builder_ints(&b, node, "perm", DIMS(0, 2, 1, 3)));
+    }
+    (void)builder_node(&b, "MatMul", "q_heads k_heads", "scores");
+    (void)builder_node(&b, fused ? "Div" : "Identity", fused ? "scores scale" : "scores", "scaled");
+    (void)builder_node(&b, "Add", "scaled mask", "masked");
+    (void)builder_int(&b, builder_node(&b, "Softmax", "masked", "p"), "axis", -1);
+    (void)builder_node(&b, "MatMul", "p v_heads", "heads");
+    (void)builder_ints(&b, builder_node(&b, "Transpose", "heads", "turned"), "perm", DIMS(0, 2, 1, 3));
+    (void)builder_node(&b, "Reshape", "turned join", "context");
+    (void)builder_node(&b, "MatMul", "context w_o", "all");
+    (void)builder_node(&b, "MatMul", "all w_last", "y");
+    builder_output(&b, "y");
+    EXPECT(builder_import(&b, &graph) == LEAT_OK);
+    EXPECT(leat_graph_optimise(graph, passes) == LEAT_OK);
+    builder_fini(&b);
+    return graph;
+}
+
+/* Whatever hides a position, no range knows of it, and int8 answers as it does without: about as f32. */
+static void
+test_masks(float hidden, bool fused)
+{
+    float x[MASKED * POSITIONS * MODEL], mask[MASKED * HEADS * POSITIONS * POSITIONS], exact[LEAT_COUNT_OF(x)], whole[LEAT_COUNT_OF(x)];
+    const struct leat_segment in_floats = {.items = MASKED, .tensors = {x, mask, exact}};
+    const struct leat_segment in_whole = {.items = MASKED, .tensors = {x, mask, whole}};
+    struct leat_calibration *calibration;
+    float largest = 0, furthest = 0;
+    const size_t each = fused ? POSITIONS : HEADS * POSITIONS * POSITIONS; /* of an item */
+    struct leat_graph *graph = make_attention(fused);
+
+    for (size_t i = 0; i < LEAT_COUNT_OF(x); i++) {
+        x[i] = (float)random_of(-1000, 1000) / 1000;
+    }
+    for (size_t i = 0; i < MASKED * each; i++) { /* some end early */
+        mask[i] = i % POSITIONS > i / each + 2 ? hidden : 0;
+    }
+    EXPECT(leat_calibration_create(graph, MASKED, &calibration) == LEAT_OK);
+    EXPECT(leat_calibration_run(calibration, (const void *const[]){x, mask}) == LEAT_OK);
+    EXPECT(leat_calibration_is_finite(calibration) && !leat_calibration_reads(calibration, 1));
+    uint32_t multiplied = 0;
+    for (uint32_t r = 0; r < leat_calibration_count(calibration); r++) {
+        const struct leat_range range = leat_calibration_range(calibration, r);
+        EXPECT(isfinite(range.least) && isfinite(range.most));
+        multiplied += strcmp(range.name, "h") == 0 || strcmp(range.name, "context") == 0;
+        EXPECT(leat_graph_set_range(graph, &range));
+    }
+    EXPECT(multiplied == 2);
+    run_in(LEAT_PRECISION_F32, graph, &in_floats);
+    run_in(LEAT_PRECISION_INT8, graph, &in_whole);
+    for (size_t i = 0; i < LEAT_COUNT_OF(x); i++) {
+        largest = fmaxf(largest, fabsf(exact[i]));
+        furthest = fmaxf(furthest, fabsf(whole[i] - exact[i]));
+        EXPECT(isfinite(exact[i]) && isfinite(whole[i]));
+    }
+    (void)printf("masks of %g, %s: %g of %g\n", (double)hidden, fused ? "fused" : "as in the file", (double)furthest, (double)largest);
+    EXPECT(furthest > 0 && furthest <= 0.06f * largest);
+    x[0] = NAN; /* which products see */
+    EXPECT(leat_calibration_run(calibration, (const void *const[]){x, mask}) == LEAT_OK);
+    EXPECT(!leat_calibration_is_finite(calibration));
+    leat_calibration_destroy(calibration);
+    leat_graph_destroy(graph);
+}
+
 int
 main(void)
 {
@@ -1061,5 +1172,10 @@ main(void)
     }
     test_calibration();
     test_quantised_files();
+    for (int fused = 0; fused < 2; fused++) {
+        test_masks(-1e4f, fused);
+        test_masks(-3.402823466e38f, fused);
+        test_masks(-INFINITY, fused);
+    }
     return 0;
 }

@@ -190,6 +190,7 @@ enum form {
     QUANTISED,  /* what the middle layer reads is rounded to 8 bits */
     WITH_BYTES, /* the result is, which nobody multiplies */
     APART,      /* the first layer reads one input alone; the labels are not its */
+    MASKED,     /* likewise; the other is added in front of Softmax, which the middle layer reads */
 };
 
 /* Both are added and go through three layers, of which the middle one can be int8; the labels are the largest of what comes out. */
@@ -237,9 +238,9 @@ write_classifier(uint64_t faint, enum form form)
     (void)builder_constant(&builder, "one", ONNX_TYPE_I64, (const int64_t[]){1, FEATURES}, DIMS(2));
     (void)builder_node(&builder, "Add", "a b", "sum");
     (void)builder_node(&builder, form == ONE_ITEM ? "Reshape" : "Identity", form == ONE_ITEM ? "sum one" : "sum", "x");
-    (void)builder_node(&builder, "MatMul", form == APART ? "a w0" : "x w0", "z0");
-    (void)builder_node(&builder, form == APART ? "Add" : "Identity", form == APART ? "z0 b" : "z0", "y0");
-    (void)builder_node(&builder, "Relu", "y0", "x1");
+    (void)builder_node(&builder, "MatMul", form >= APART ? "a w0" : "x w0", "z0");
+    (void)builder_node(&builder, form >= APART ? "Add" : "Identity", form >= APART ? "z0 b" : "z0", "y0");
+    (void)builder_node(&builder, form == MASKED ? "Softmax" : "Relu", "y0", "x1");
     (void)builder_constant(&builder, "scale", ONNX_TYPE_F32, (const float[]){0.25f}, NULL, 0);
     (void)builder_constant(&builder, "zero", 2 /* u8 */, (const uint8_t[]){0}, NULL, 0);
     (void)builder_node(&builder, "QuantizeLinear", "x1 scale zero", "q1");
@@ -370,6 +371,32 @@ test_useless_sets(void)
     free(file);
 }
 
+/* Masks are not finite where they hide something; what they make of that is. */
+static void
+test_masks(void)
+{
+    char *file = write_classifier(0, MASKED), set[1024];
+    struct npy_array array;
+
+    (void)snprintf(set, sizeof(set), "b=%s,a=%s", path_of("b"), path_of("a"));
+    EXPECT(npy_read(path_of("b"), &array) == LEAT_OK);
+    for (uint64_t i = 0; i < array.elements; i++) {
+        ((float *)array.data)[i] = i % FEATURES > i / FEATURES % (FEATURES - 1) ? -INFINITY : 0;
+    }
+    EXPECT(npy_write(path_of("b"), &array) == LEAT_OK);
+    npy_free(&array);
+    if (has(LEAT_PRECISION_INT8)) {
+        LEAT(0, "added masked", "model", "add", "masked", file, "--precision", "int8", "--validation", set, "--max-loss", "0.1");
+        expect_agreement("masked", "int8", 0.1);
+        expect_kept("masked");
+        LEAT(0, "removed masked", "model", "remove", "masked");
+        spoil("b", 3 * FEATURES, INFINITY, false);
+        LEAT(3, "is not finite, and int8 takes its ranges from the set", "model", "add", "masked", file, "--precision", "int8",
+             "--validation", set);
+    }
+    free(file);
+}
+
 /* What can be run for one item only is calibrated on one after the other. */
 static void
 test_one_item(void)
@@ -452,6 +479,7 @@ main(void)
     test_recommender();
     test_classifier();
     test_useless_sets();
+    test_masks();
     test_one_item();
     test_quantised();
     test_bert();
