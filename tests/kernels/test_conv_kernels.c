@@ -32,19 +32,12 @@
 #include "kernels/op.h"
 #include "kernels/reference/reference.h"
 #include "kernels/team.h"
+#include "tests/kernels/drawn_numbers.h"
 #include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
 
 enum { KERNEL_ROUNDS = LEAT_TEST_ROUNDS(150), NETWORK_ROUNDS = LEAT_TEST_ROUNDS(60), MANY_ROUNDS = 8 };
 enum { SAMPLES = 1000, GUARD = 64, MEMBERS = 3, TEAM = 2, ITEMS = 4 };
-
-static uint64_t random_state;
-
-static int64_t
-between(int64_t low, int64_t high)
-{
-    return low + (int64_t)(leat_test_random(&random_state) % (uint64_t)(high - low + 1));
-}
 
 /* ---- Guarded memory ----------------------------------------------------------------------------- */
 

@@ -29,6 +29,7 @@
 #include "kernels/graph_build.h"
 #include "kernels/op.h"
 #include "kernels/team.h"
+#include "tests/kernels/drawn_numbers.h"
 #include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
 #include "tests/zoo_lengths.h"
@@ -123,14 +124,6 @@ static uint32_t
 tensors_of(const struct network *network)
 {
     return network->source.input_count + network->source.output_count;
-}
-
-static void *
-aligned(size_t bytes)
-{
-    void *block = aligned_alloc(64, (size_t)leat_round_up(bytes + 64, 64));
-    EXPECT(block != NULL);
-    return block;
 }
 
 static void

@@ -12,18 +12,11 @@
 
 #include "base/align.h"
 #include "kernels/cpu/inspect.h"
+#include "tests/kernels/drawn_numbers.h"
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
 enum { ROUNDS = LEAT_TEST_ROUNDS(150), TEAM = 2, ITEMS = 3 };
-
-static uint64_t random_state;
-
-static int64_t
-between(int64_t low, int64_t high)
-{
-    return low + (int64_t)(leat_test_random(&random_state) % (uint64_t)(high - low + 1));
-}
 
 static float *
 numbers(size_t count, bool odd)

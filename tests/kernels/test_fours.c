@@ -9,22 +9,15 @@
 
 #include "base/align.h"
 #include "kernels/cpu/depthwise_whole.h"
+#include "tests/kernels/drawn_numbers.h"
 #include "tests/leat_test.h"
 
 enum { ROUNDS = LEAT_TEST_ROUNDS(1000), PANEL = 32, IMAGE_MAX = 9, MEMBERS_MAX = 4, CANARY = 0xa5, SUM_MOST = 1 << 22 };
 
-static uint64_t seed;
-
-static int64_t
-random_of(int64_t least, int64_t most)
-{
-    return least + (int64_t)(leat_test_random(&seed) % (uint64_t)(most - least + 1));
-}
-
 static bool
 coin(void)
 {
-    return random_of(0, 1) == 0;
+    return between(0, 1) == 0;
 }
 
 /* So many bytes with 64 of a canary behind them. */
@@ -44,7 +37,7 @@ random_bytes(int64_t count, bool extreme)
     unsigned char *bytes = allocate(count);
 
     for (int64_t i = 0; i < count; i++) {
-        bytes[i] = extreme ? extremes[random_of(0, 4)] : (unsigned char)random_of(0, 255);
+        bytes[i] = extreme ? extremes[between(0, 4)] : (unsigned char)between(0, 255);
     }
     return bytes;
 }
@@ -58,7 +51,7 @@ random_numbers(dnnl_data_type_t type, int64_t count)
     }
     float *numbers = allocate(count * (int64_t)sizeof(float));
     for (int64_t i = 0; i < count; i++) {
-        numbers[i] = (float)random_of(-100, 100);
+        numbers[i] = (float)between(-100, 100);
     }
     return numbers;
 }
@@ -106,7 +99,7 @@ random_weights(const struct cpu_fours *conv)
                 const int64_t input = cpu_input_of_four(four, place);
                 const bool positive = coin();
                 int64_t *left = positive ? &above : &below;
-                const int64_t most = *left < 127 ? *left : 127, size = random_of(0, 2) == 0 ? most : random_of(0, most);
+                const int64_t most = *left < 127 ? *left : 127, size = between(0, 2) == 0 ? most : between(0, most);
                 if (input < inputs) {
                     weights[pixel * inputs + input] = (int8_t)(positive ? size : -size);
                     *left -= size;
@@ -188,32 +181,32 @@ random_conv(void)
                                             LEAT_ACTIVATION_SWISH,      LEAT_ACTIVATION_TANH, LEAT_ACTIVATION_HARD_SWISH,
                                             LEAT_ACTIVATION_LEAKY_RELU};
     struct cpu_fours conv = {
-        .items = random_of(1, 3), .inputs = coin() ? 4 * random_of(1, 40) : random_of(1, 160), .outputs = coin() ? 8 * random_of(1, 13) : random_of(1, 104),
-        .height = random_of(1, IMAGE_MAX), .width = random_of(1, IMAGE_MAX),
-        .kernel_down = 1, .kernel_across = 1, .stride_down = random_of(1, 3), .stride_across = random_of(1, 3),
-        .source_signed = coin(), .rest = (unsigned char)random_of(0, 255), .result = types[random_of(0, 2)],
-        .addend_scale = ldexpf(1, (int)random_of(-3, 1)),
-        .smooth = smooths[random_of(0, 6)], .slope = 0.25f, .smooth_scale = ldexpf(1, (int)random_of(-3, 6)), .smooth_zero = (float)random_of(-100, 100),
+        .items = between(1, 3), .inputs = coin() ? 4 * between(1, 40) : between(1, 160), .outputs = coin() ? 8 * between(1, 13) : between(1, 104),
+        .height = between(1, IMAGE_MAX), .width = between(1, IMAGE_MAX),
+        .kernel_down = 1, .kernel_across = 1, .stride_down = between(1, 3), .stride_across = between(1, 3),
+        .source_signed = coin(), .rest = (unsigned char)between(0, 255), .result = types[between(0, 2)],
+        .addend_scale = ldexpf(1, (int)between(-3, 1)),
+        .smooth = smooths[between(0, 6)], .slope = 0.25f, .smooth_scale = ldexpf(1, (int)between(-3, 6)), .smooth_zero = (float)between(-100, 100),
     };
 
-    if (random_of(0, 3) == 0) { /* of one pixel, and padded */
-        conv.pad_top = random_of(0, 2);
-        conv.pad_left = random_of(0, 2);
+    if (between(0, 3) == 0) { /* of one pixel, and padded */
+        conv.pad_top = between(0, 2);
+        conv.pad_left = between(0, 2);
     } else if (coin()) {
-        conv.inputs = random_of(1, 24);
-        conv.kernel_down = random_of(1, 5);
-        conv.kernel_across = random_of(1, 5);
-        conv.pad_top = random_of(0, conv.kernel_down - 1);
-        conv.pad_left = random_of(0, conv.kernel_across - 1);
+        conv.inputs = between(1, 24);
+        conv.kernel_down = between(1, 5);
+        conv.kernel_across = between(1, 5);
+        conv.pad_top = between(0, conv.kernel_down - 1);
+        conv.pad_left = between(0, conv.kernel_across - 1);
     }
     /* Windows reach beyond the image on the other side, too. */
     conv.out_height = (conv.height + conv.pad_top - 1) / conv.stride_down + 1;
     conv.out_width = (conv.width + conv.pad_left - 1) / conv.stride_across + 1;
-    conv.addend = conv.result == dnnl_f32 ? dnnl_f32 : types[random_of(1, 2)];
+    conv.addend = conv.result == dnnl_f32 ? dnnl_f32 : types[between(1, 2)];
     const float least = conv.result == dnnl_u8 ? 0 : -128, most = conv.result == dnnl_u8 ? 255 : 127;
-    const bool clips = random_of(0, 2) == 0;
-    conv.least = clips ? (float)random_of((int64_t)least, 20) : conv.result == dnnl_f32 ? -INFINITY : least;
-    conv.most = clips ? (float)random_of(21, (int64_t)most) : conv.result == dnnl_f32 ? INFINITY : most;
+    const bool clips = between(0, 2) == 0;
+    conv.least = clips ? (float)between((int64_t)least, 20) : conv.result == dnnl_f32 ? -INFINITY : least;
+    conv.most = clips ? (float)between(21, (int64_t)most) : conv.result == dnnl_f32 ? INFINITY : most;
     return conv;
 }
 
@@ -235,35 +228,35 @@ check(const struct layer *l, const unsigned char *result)
 static void
 test_channels(void)
 {
-    const uint32_t members = (uint32_t)random_of(1, MEMBERS_MAX);
+    const uint32_t members = (uint32_t)between(1, MEMBERS_MAX);
     struct layer l = {.conv = random_conv()};
     struct cpu_fours *c = &l.conv;
 
-    c->inputs = c->outputs = CPU_DEPTHWISE_WHOLE_CHANNELS * random_of(1, 5);
-    if (random_of(0, 39) == 0) { /* as large as may be */
+    c->inputs = c->outputs = CPU_DEPTHWISE_WHOLE_CHANNELS * between(1, 5);
+    if (between(0, 39) == 0) { /* as large as may be */
         c->inputs = c->outputs = CPU_FOURS_PADDED_MAX;
         c->items = 1;
         c->kernel_down = c->kernel_across = 7;
-        c->pad_top = c->pad_left = random_of(0, 3);
+        c->pad_top = c->pad_left = between(0, 3);
         c->out_height = (c->height + c->pad_top - 1) / c->stride_down + 1;
         c->out_width = (c->width + c->pad_left - 1) / c->stride_across + 1;
     } else if (coin()) { /* some windows next to each other */
-        c->width = random_of(10, 40);
+        c->width = between(10, 40);
         c->out_width = (c->width + c->pad_left - 1) / c->stride_across + 1;
     }
     const int64_t taps = taps_of(c), rows = c->items * c->out_height * c->out_width;
     const int64_t most = SUM_MOST / (255 * taps) < CPU_DEPTHWISE_WHOLE_MOST ? SUM_MOST / (255 * taps) : CPU_DEPTHWISE_WHOLE_MOST;
-    l.source = random_bytes(c->items * c->height * c->width * c->inputs, random_of(0, 3) == 0);
+    l.source = random_bytes(c->items * c->height * c->width * c->inputs, between(0, 3) == 0);
     l.windows = allocate(c->outputs * taps * (int64_t)sizeof(float));
     l.sums = allocate(c->outputs * (int64_t)sizeof(float));
     l.bias = allocate(c->outputs * (int64_t)sizeof(float));
     float *factors = allocate(c->outputs * (int64_t)sizeof(float)), *given = allocate(c->outputs * taps * (int64_t)sizeof(float));
     for (int64_t o = 0; o < c->outputs; o++) {
-        l.sums[o] = ldexpf(1, (int)random_of(-14, -8));
-        l.bias[o] = (float)random_of(-512, 512) / 4;
-        factors[o] = ldexpf(1, (int)random_of(-4, 4));
+        l.sums[o] = ldexpf(1, (int)between(-14, -8));
+        l.bias[o] = (float)between(-512, 512) / 4;
+        factors[o] = ldexpf(1, (int)between(-4, 4));
         for (int64_t t = o * taps; t < (o + 1) * taps; t++) {
-            l.windows[t] = random_of(0, 3) == 0 ? (float)(coin() ? most : -most) : (float)random_of(-most, most);
+            l.windows[t] = between(0, 3) == 0 ? (float)(coin() ? most : -most) : (float)between(-most, most);
             given[t] = l.windows[t] / factors[o];
         }
     }
@@ -287,20 +280,20 @@ test_channels(void)
 static void
 test_layer(void)
 {
-    const uint32_t members = (uint32_t)random_of(1, MEMBERS_MAX);
+    const uint32_t members = (uint32_t)between(1, MEMBERS_MAX);
     struct layer l = {.conv = random_conv()};
     const struct cpu_fours *c = &l.conv;
     const int64_t rows = c->items * c->out_height * c->out_width, results = rows * c->outputs;
     const bool adds = coin(), in_place = adds && (c->result == dnnl_f32 || coin());
 
-    l.source = random_bytes(c->items * c->height * c->width * c->inputs, random_of(0, 3) == 0);
+    l.source = random_bytes(c->items * c->height * c->width * c->inputs, between(0, 3) == 0);
     l.weights = random_weights(c);
     l.addend = adds ? random_numbers(c->addend, results) : NULL;
     l.sums = allocate(c->outputs * (int64_t)sizeof(float));
     l.bias = allocate(c->outputs * (int64_t)sizeof(float));
     for (int64_t o = 0; o < c->outputs; o++) {
-        l.sums[o] = ldexpf(1, (int)random_of(-14, -4));
-        l.bias[o] = (float)random_of(-512, 512) / 4;
+        l.sums[o] = ldexpf(1, (int)between(-14, -4));
+        l.bias[o] = (float)between(-512, 512) / 4;
     }
     int8_t *packed = pack(&l);
     int32_t *starts = allocate(c->outputs * (int64_t)sizeof(*starts));
@@ -327,7 +320,7 @@ int
 main(void)
 {
     leat_test_init();
-    seed = leat_test_seed;
+    random_state = leat_test_seed;
     if (!cpu_fours_run_here()) {
         return LEAT_TEST_SKIP;
     }

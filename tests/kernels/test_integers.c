@@ -14,12 +14,12 @@
 
 #include "kernels/cpu/integers.h"
 #include "kernels/cpu/isa.h"
+#include "tests/kernels/drawn_numbers.h"
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
 enum { ROUNDS = LEAT_TEST_ROUNDS(120), TEAM = 2 };
 
-static uint64_t random_state;
 static struct builder b;
 
 /* Kernels of our own. */
@@ -31,12 +31,6 @@ has_vectors(void)
 #else
     return false;
 #endif
-}
-
-static int64_t
-between(int64_t low, int64_t high)
-{
-    return low + (int64_t)(leat_test_random(&random_state) % (uint64_t)(high - low + 1));
 }
 
 static bool

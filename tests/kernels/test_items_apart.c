@@ -15,6 +15,7 @@
 #include "base/align.h"
 #include "kernels/graph_build.h"
 #include "kernels/reference/reference.h"
+#include "tests/kernels/drawn_numbers.h"
 #include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
 
@@ -700,7 +701,6 @@ test_decided_by_items(void)
 
 enum { BATCH_MAX = 16, NODES_MAX = 14, GRAPHS = LEAT_TEST_ROUNDS(30000) };
 
-static uint64_t random_state;
 static char numbers[64][8], values[64][8];
 static uint32_t number_count, value_count, name_count;
 
@@ -930,14 +930,6 @@ build_random(void)
         }
     }
     (void)builder_node(&b, "Identity", values[value_count - 1], "y");
-}
-
-static void *
-aligned(size_t bytes)
-{
-    void *block = aligned_alloc(64, (size_t)leat_round_up(bytes + 1, 64));
-    EXPECT(block != NULL);
-    return block;
 }
 
 /* Of the first `count` items; y is to be freed. NULL where an index out of range makes it fail. */

@@ -14,6 +14,7 @@
 #include "kernels/graph_build.h"
 #include "kernels/reference/reference.h"
 #include "kernels/sequence.h"
+#include "tests/kernels/drawn_numbers.h"
 #include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
 
@@ -95,14 +96,6 @@ import_led(size_t model)
     }
     EXPECT(status == LEAT_OK && leat_graph_check(graph) == LEAT_OK);
     return graph;
-}
-
-static void *
-aligned(size_t bytes)
-{
-    void *block = aligned_alloc(64, (size_t)leat_round_up(bytes + 1, 64));
-    EXPECT(block != NULL);
-    return block;
 }
 
 /* What the file with one item says of x[STEPS][1][WIDTH]; outputs have a dimension of one item somewhere. */

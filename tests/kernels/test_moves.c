@@ -14,29 +14,11 @@
 #include "base/align.h"
 #include "kernels/cpu/inspect.h"
 #include "kernels/op.h"
+#include "tests/kernels/drawn_numbers.h"
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
 enum { ROUNDS = LEAT_TEST_ROUNDS(60), TEAM = 2 };
-
-static uint64_t random_state;
-
-static int64_t
-between(int64_t low, int64_t high)
-{
-    return low + (int64_t)(leat_test_random(&random_state) % (uint64_t)(high - low + 1));
-}
-
-static float *
-floats(size_t count)
-{
-    float *data = malloc((count + 1) * sizeof(*data));
-    EXPECT(data != NULL);
-    for (size_t i = 0; i < count; i++) {
-        data[i] = (float)between(-1000, 1000) / 1000.0f;
-    }
-    return data;
-}
 
 /* What the backend makes of the inputs; NULL when it refuses the batch. */
 static float *

@@ -8,17 +8,10 @@
 
 #include "base/align.h"
 #include "kernels/cpu/points.h"
+#include "tests/kernels/drawn_numbers.h"
 #include "tests/leat_test.h"
 
 enum { ROUNDS = LEAT_TEST_ROUNDS(2000), PANEL = 64, IMAGE_MAX = 9, MEMBERS_MAX = 4 };
-
-static uint64_t seed;
-
-static int64_t
-random_of(int64_t least, int64_t most)
-{
-    return least + (int64_t)(leat_test_random(&seed) % (uint64_t)(most - least + 1));
-}
 
 /* So many bytes with `canary` of 64 more behind them. */
 static void *
@@ -37,7 +30,7 @@ random_bytes(int64_t count, bool extreme)
     unsigned char *bytes = allocate(count, 0xa5);
 
     for (int64_t i = 0; i < count; i++) {
-        bytes[i] = extreme ? extremes[random_of(0, 4)] : (unsigned char)random_of(0, 255);
+        bytes[i] = extreme ? extremes[between(0, 4)] : (unsigned char)between(0, 255);
     }
     return bytes;
 }
@@ -93,18 +86,18 @@ pack(const struct layer *l)
 static void
 test_layer(void)
 {
-    const int64_t stride_down = random_of(1, 3), stride_across = random_of(1, 3), height = random_of(1, IMAGE_MAX),
-                  width = random_of(1, IMAGE_MAX);
-    const uint32_t members = (uint32_t)random_of(1, MEMBERS_MAX);
-    const bool adds = random_of(0, 1) == 0, in_place = adds && random_of(0, 1) == 0, extreme = random_of(0, 3) == 0;
-    struct layer l = {.points = {.items = random_of(1, 3), .inputs = 4 * random_of(1, 40), .outputs = 16 * random_of(1, 13),
+    const int64_t stride_down = between(1, 3), stride_across = between(1, 3), height = between(1, IMAGE_MAX),
+                  width = between(1, IMAGE_MAX);
+    const uint32_t members = (uint32_t)between(1, MEMBERS_MAX);
+    const bool adds = between(0, 1) == 0, in_place = adds && between(0, 1) == 0, extreme = between(0, 3) == 0;
+    struct layer l = {.points = {.items = between(1, 3), .inputs = 4 * between(1, 40), .outputs = 16 * between(1, 13),
                                  .height = height, .width = width,
                                  .out_height = (height - 1) / stride_down + 1, .out_width = (width - 1) / stride_across + 1,
                                  .stride_down = stride_down, .stride_across = stride_across,
-                                 .source_signed = random_of(0, 1) == 0, .addend_signed = random_of(0, 1) == 0,
-                                 .result_signed = random_of(0, 1) == 0, .addend_scale = ldexpf(1, (int)random_of(-3, 1)),
-                                 .swish = random_of(0, 1) == 0, .swish_scale = ldexpf(1, (int)random_of(-3, 6)),
-                                 .swish_zero = (float)random_of(-100, 100)}};
+                                 .source_signed = between(0, 1) == 0, .addend_signed = between(0, 1) == 0,
+                                 .result_signed = between(0, 1) == 0, .addend_scale = ldexpf(1, (int)between(-3, 1)),
+                                 .swish = between(0, 1) == 0, .swish_scale = ldexpf(1, (int)between(-3, 6)),
+                                 .swish_zero = (float)between(-100, 100)}};
     const struct cpu_points *p = &l.points;
     const int64_t rows = p->items * p->out_height * p->out_width;
 
@@ -114,8 +107,8 @@ test_layer(void)
     l.sums = allocate(p->outputs * (int64_t)sizeof(float), 0);
     l.bias = allocate(p->outputs * (int64_t)sizeof(float), 0);
     for (int64_t o = 0; o < p->outputs; o++) {
-        l.sums[o] = ldexpf(1, (int)random_of(-14, -4));
-        l.bias[o] = (float)random_of(-512, 512) / 4;
+        l.sums[o] = ldexpf(1, (int)between(-14, -4));
+        l.bias[o] = (float)between(-512, 512) / 4;
     }
     int8_t *packed = pack(&l);
     int32_t *starts = allocate(p->outputs * (int64_t)sizeof(*starts), 0);
@@ -147,7 +140,7 @@ int
 main(void)
 {
     leat_test_init();
-    seed = leat_test_seed;
+    random_state = leat_test_seed;
     if (!cpu_points_run_here()) {
         (void)printf("skipped: this processor has no VNNI, or has AMX, with which oneDNN does these convolutions\n");
         return LEAT_TEST_SKIP;

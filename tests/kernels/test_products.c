@@ -15,30 +15,13 @@
 #include "kernels/cpu/inspect.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/op.h"
+#include "tests/kernels/drawn_numbers.h"
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
 enum { ROUNDS = LEAT_TEST_ROUNDS(80), LARGE_ROUNDS = LEAT_TEST_ROUNDS(24), TEAM = 2 };
 
-static uint64_t random_state;
 static struct builder b;
-
-static int64_t
-between(int64_t low, int64_t high)
-{
-    return low + (int64_t)(leat_test_random(&random_state) % (uint64_t)(high - low + 1));
-}
-
-static float *
-floats(size_t count)
-{
-    float *data = malloc((count + 1) * sizeof(*data));
-    EXPECT(data != NULL);
-    for (size_t i = 0; i < count; i++) {
-        data[i] = (float)between(-1000, 1000) / 1000.0f;
-    }
-    return data;
-}
 
 static void
 constant(const char *name, const int64_t *dims, size_t rank)

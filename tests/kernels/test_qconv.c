@@ -12,22 +12,15 @@
 #include "kernels/cpu/fours.h"
 #include "kernels/cpu/qconv.h"
 #include "kernels/cpu/qconv_stages.h"
+#include "tests/kernels/drawn_numbers.h"
 #include "tests/leat_test.h"
 
 enum { ROUNDS = LEAT_TEST_ROUNDS(1500), MEMBERS_MAX = 9, CANARY = 0xa5, Z = 0, Y = 1, X = 2 };
 
-static uint64_t seed;
-
-static int64_t
-random_of(int64_t least, int64_t most)
-{
-    return least + (int64_t)(leat_test_random(&seed) % (uint64_t)(most - least + 1));
-}
-
 static bool
 coin(void)
 {
-    return random_of(0, 1) == 0;
+    return between(0, 1) == 0;
 }
 
 /* So many bytes, as aligned as kernels want them, with 64 of a canary behind them. */
@@ -58,7 +51,7 @@ random_bytes(int64_t count)
 
     EXPECT(bytes != NULL);
     for (int64_t i = 0; i < count; i++) {
-        bytes[i] = extreme ? ends[random_of(0, 4)] : (unsigned char)random_of(0, 255);
+        bytes[i] = extreme ? ends[between(0, 4)] : (unsigned char)between(0, 255);
     }
     return bytes;
 }
@@ -67,11 +60,11 @@ random_bytes(int64_t count)
 static void
 near_bounds(int8_t *weights, int64_t count)
 {
-    const int64_t far = random_of(64, 66), few = random_of(1, 200);
+    const int64_t far = between(64, 66), few = between(1, 200);
 
     for (int64_t i = 0; i < count; i++) {
-        const int64_t size = random_of(0, few) == 0 ? far : random_of(60, 64);
-        weights[i] = (int8_t)(random_of(0, 9) == 0 ? -size : size);
+        const int64_t size = between(0, few) == 0 ? far : between(60, 64);
+        weights[i] = (int8_t)(between(0, 9) == 0 ? -size : size);
     }
 }
 
@@ -84,61 +77,61 @@ volume_of(const int64_t *sizes)
 static int32_t
 random_zero(bool is_signed)
 {
-    return (int32_t)(is_signed ? random_of(-128, 127) : random_of(0, 255));
+    return (int32_t)(is_signed ? between(-128, 127) : between(0, 255));
 }
 
 static void
 random_axis(struct leat_window *w, int axis, int64_t size_most, int64_t kernel_most)
 {
-    w->kernel[axis] = random_of(1, kernel_most);
-    w->stride[axis] = random_of(1, 3);
-    w->dilation[axis] = coin() ? 1 : random_of(2, 3);
-    w->pad_begin[axis] = coin() ? 0 : random_of(0, (w->kernel[axis] - 1) * w->dilation[axis] + 1);
-    w->in[axis] = random_of(1, size_most);
+    w->kernel[axis] = between(1, kernel_most);
+    w->stride[axis] = between(1, 3);
+    w->dilation[axis] = coin() ? 1 : between(2, 3);
+    w->pad_begin[axis] = coin() ? 0 : between(0, (w->kernel[axis] - 1) * w->dilation[axis] + 1);
+    w->in[axis] = between(1, size_most);
     /* Windows reach beyond the image on the other side, too, and some see nothing of it, whole parts of a line, too. */
-    w->out[axis] = (w->in[axis] + w->pad_begin[axis] - 1) / w->stride[axis] + 1 + random_of(0, axis == X && random_of(0, 5) == 0 ? 300 : 2);
+    w->out[axis] = (w->in[axis] + w->pad_begin[axis] - 1) / w->stride[axis] + 1 + between(0, axis == X && between(0, 5) == 0 ? 300 : 2);
 }
 
 static struct cpu_qconv
 random_conv(void)
 {
-    struct cpu_qconv c = {.items = random_of(1, 3), .inputs = random_of(1, 40), .outputs = random_of(1, 70),
+    struct cpu_qconv c = {.items = between(1, 3), .inputs = between(1, 40), .outputs = between(1, 70),
                           .source_signed = coin(), .result_signed = coin()};
 
     c.window.rank = LEAT_WINDOW_RANK;
     random_axis(&c.window, Z, 1, 1);
     random_axis(&c.window, Y, 1, 1);
     random_axis(&c.window, X, 1, 1);
-    switch (random_of(0, 8)) {
+    switch (between(0, 8)) {
     case 0: /* a product */
     case 8:
-        c.inputs = coin() ? random_of(1, 1400) : 4 * random_of(1, 350);
+        c.inputs = coin() ? between(1, 1400) : 4 * between(1, 350);
         c.window = (struct leat_window){.rank = 1, .in = {1, 1, 1}, .out = {1, 1, 1}, .kernel = {1, 1, 1}, .stride = {1, 1, 1},
                                         .dilation = {1, 1, 1}};
-        c.window.in[X] = c.window.out[X] = random_of(1, 300);
+        c.window.in[X] = c.window.out[X] = between(1, 300);
         break;
     case 1: /* lines longer than a block */
-        c.inputs = random_of(1, 6);
+        c.inputs = between(1, 6);
         random_axis(&c.window, X, 700, 5);
         break;
     case 2:
-        c.inputs = random_of(1, 5);
+        c.inputs = between(1, 5);
         random_axis(&c.window, Z, 4, 3);
         random_axis(&c.window, Y, 5, 3);
         random_axis(&c.window, X, 6, 3);
         break;
     case 3: /* several slices */
-        c.inputs = random_of(60, 140);
+        c.inputs = between(60, 140);
         random_axis(&c.window, Y, 7, 4);
         random_axis(&c.window, X, 7, 4);
         break;
     case 4: /* Winograd's, some lines of which are longer than a block */
-        c.inputs = 16 * random_of(1, random_of(0, 3) == 0 ? 20 : 3);
-        c.window = (struct leat_window){.rank = 2, .in = {1, random_of(4, 12), random_of(4, random_of(0, 9) == 0 ? 200 : 20)},
+        c.inputs = 16 * between(1, between(0, 3) == 0 ? 20 : 3);
+        c.window = (struct leat_window){.rank = 2, .in = {1, between(4, 12), between(4, between(0, 9) == 0 ? 200 : 20)},
                                         .out = {1, 0, 0}, .kernel = {1, 3, 3}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}};
         for (int d = Y; d <= X; d++) {
-            c.window.pad_begin[d] = random_of(0, 3);
-            c.window.out[d] = c.window.in[d] + random_of(0, c.window.pad_begin[d]);
+            c.window.pad_begin[d] = between(0, 3);
+            c.window.out[d] = c.window.in[d] + between(0, c.window.pad_begin[d]);
         }
         break;
     default:
@@ -214,9 +207,9 @@ test_layer(const struct cpu_qconv *conv, bool extreme)
     struct layer l = {.conv = *conv};
     struct cpu_qconv *c = &l.conv;
     const int64_t taps = volume_of(c->window.kernel), inner = taps * c->inputs;
-    const uint32_t members = (uint32_t)random_of(1, MEMBERS_MAX);
+    const uint32_t members = (uint32_t)between(1, MEMBERS_MAX);
     const size_t panels = (size_t)leat_round_up((uint64_t)c->outputs, CPU_QCONV_PANEL);
-    c->narrow = cpu_qconv_takes_narrow(c) && random_of(0, 9) != 0;
+    c->narrow = cpu_qconv_takes_narrow(c) && between(0, 9) != 0;
     const size_t packed_bytes = c->narrow ? cpu_qconv_narrow_bytes(c->outputs, c->inputs)
                                           : cpu_qconv_packed_bytes(c->outputs, c->inputs, taps);
     const size_t scratch_bytes = cpu_qconv_scratch_bytes(c);
@@ -235,10 +228,10 @@ test_layer(const struct cpu_qconv *conv, bool extreme)
         near_bounds(l.weights, c->outputs * inner);
     }
     const int about = -(int)log2(sqrt((double)inner) * 128);
-    const bool far = random_of(0, 7) == 0; /* results that 32 bits do not hold */
+    const bool far = between(0, 7) == 0; /* results that 32 bits do not hold */
     for (int64_t o = 0; o < c->outputs; o++) {
-        l.units[o] = ldexpf(1, far ? (int)random_of(5, 40) : (int)random_of(about - 1, about + 1));
-        l.bias[o] = (float)random_of(-512, 512) / 4;
+        l.units[o] = ldexpf(1, far ? (int)between(5, 40) : (int)between(about - 1, about + 1));
+        l.bias[o] = (float)between(-512, 512) / 4;
         l.units[o] = extreme ? ldexpf(1, -22) : l.units[o];
     }
     int8_t *packed = allocate(packed_bytes);
@@ -403,7 +396,7 @@ int
 main(void)
 {
     leat_test_init();
-    seed = leat_test_seed;
+    random_state = leat_test_seed;
     if (!cpu_fours_run_here()) {
         return LEAT_TEST_SKIP;
     }

@@ -23,19 +23,13 @@
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/qlinear.h"
 #include "kernels/op.h"
+#include "tests/kernels/drawn_numbers.h"
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
 enum { ROUNDS = LEAT_TEST_ROUNDS(400), NETWORKS = LEAT_TEST_ROUNDS(150), TEAM = 2 };
 
-static uint64_t random_state;
 static struct builder b;
-
-static int64_t
-between(int64_t low, int64_t high)
-{
-    return low + (int64_t)(leat_test_random(&random_state) % (uint64_t)(high - low + 1));
-}
 
 static size_t
 elements_of(const int64_t *dims, size_t rank)

@@ -21,6 +21,7 @@
 #include "kernels/cpu/points.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/whole_image.h"
+#include "tests/kernels/drawn_numbers.h"
 #include "tests/kernels/model_builder.h"
 #include "tests/leat_test.h"
 
@@ -39,20 +40,10 @@ struct layer {
     const char *activation;            /* operator, or NULL */
 };
 
-static uint64_t seed;
-
-static int64_t
-random_of(int64_t least, int64_t most)
-{
-    return least + (int64_t)(leat_test_random(&seed) % (uint64_t)(most - least + 1));
-}
-
 static float *
-floats(size_t count)
+aligned_floats(size_t count)
 {
-    float *data = aligned_alloc(64, (size_t)leat_round_up(count * sizeof(*data) + 1, 64));
-    EXPECT(data != NULL);
-    return data;
+    return aligned(count * sizeof(float));
 }
 
 /* ---- The graph -------------------------------------------------------------------------------------- */
@@ -385,8 +376,8 @@ test_layer(const struct layer *l)
                       l->signed_source ? 127 : 255 - l->zero;
     /* Powers of two, so that the first layer may be in bf16; the addend's is the side's own. */
     const double source_step = 1.0 / 64, addend_step = l->signed_source ? 1.0 / 64 : 3.0 / 64;
-    float *x = floats(source_count), *weights = floats(weight_count),
-          *bias = floats((size_t)l->outputs), *y = floats(result_count), *z = floats(result_count);
+    float *x = aligned_floats(source_count), *weights = aligned_floats(weight_count),
+          *bias = aligned_floats((size_t)l->outputs), *y = aligned_floats(result_count), *z = aligned_floats(result_count);
     double *source = calloc(source_count, sizeof(double)),
            *addend = calloc(source_count, sizeof(double)),
            *rounded = calloc(weight_count, sizeof(double)),
@@ -397,7 +388,7 @@ test_layer(const struct layer *l)
            magnitudes != NULL);
     for (size_t i = 0; i < source_count; i++) {
         const int64_t steps =
-            l->extreme ? source_most : random_of(source_least - 20, source_most + 20);
+            l->extreme ? source_most : between(source_least - 20, source_most + 20);
         x[i] = (float)((double)steps * source_step);
         const double stored = cut((double)steps, (double)source_least, (double)source_most);
         source[i] = (in_floats(l) ? (double)steps : stored) * source_step;
@@ -409,13 +400,13 @@ test_layer(const struct layer *l)
     }
     for (size_t i = 0; i < weight_count; i++) {
         const int64_t parts = by_channels(l) ? 64 : 1; /* finer than 8 bits */
-        weights[i] = (float)(l->extreme ? 127 * parts : random_of(-127 * parts, 127 * parts)) / (float)(1270 * parts);
+        weights[i] = (float)(l->extreme ? 127 * parts : between(-127 * parts, 127 * parts)) / (float)(1270 * parts);
     }
     for (int64_t c = 0; c < l->outputs; c++) {
         /* The greatest of each channel: so none lies between two steps. */
         weights[l->product && !l->transposed ? (fan - 1) * l->outputs + c : c * fan] =
             127.0f / 1270;
-        bias[c] = (float)random_of(-1000, 1000) / 1000;
+        bias[c] = (float)between(-1000, 1000) / 1000;
     }
     round_weights(l, weights, rounded);
     expect_layer(l, source, addend, rounded, bias, results, magnitudes);
@@ -508,47 +499,47 @@ test_layers(void)
 
     for (int round = 0; round < ROUNDS; round++) {
         struct layer l = {
-            .product = random_of(0, 2) == 0,
-            .items = random_of(1, 3),
-            .inputs = random_of(1, CHANNELS_MAX),
-            .outputs = random_of(1, CHANNELS_MAX),
+            .product = between(0, 2) == 0,
+            .items = between(1, 3),
+            .inputs = between(1, CHANNELS_MAX),
+            .outputs = between(1, CHANNELS_MAX),
             .image = 1,
             .kernel = 1,
             .stride = 1,
             .groups = 1,
-            .bias = random_of(0, 1) == 0,
-            .add = random_of(0, 2) == 0,
-            .whole = random_of(0, 2) != 0,
-            .signed_source = random_of(0, 1) == 0,
-            .extreme = random_of(0, 4) == 0,
-            .activation = activations[random_of(0, LEAT_COUNT_OF(activations) - 1)],
+            .bias = between(0, 1) == 0,
+            .add = between(0, 2) == 0,
+            .whole = between(0, 2) != 0,
+            .signed_source = between(0, 1) == 0,
+            .extreme = between(0, 4) == 0,
+            .activation = activations[between(0, LEAT_COUNT_OF(activations) - 1)],
         };
-        l.transposed = l.product && random_of(0, 1) == 0;
+        l.transposed = l.product && between(0, 1) == 0;
         if (!l.product) {
-            l.image = random_of(3, IMAGE_MAX);
-            l.kernel = random_of(0, 1) == 0 ? 1 : 3;
-            l.pad = l.kernel > 1 ? 1 : random_of(0, l.add ? 0 : 1);
-            l.stride = l.add ? 1 : random_of(1, 2);
-            l.pool = l.whole && random_of(0, 3) == 0 && out_image(&l) >= 2;
+            l.image = between(3, IMAGE_MAX);
+            l.kernel = between(0, 1) == 0 ? 1 : 3;
+            l.pad = l.kernel > 1 ? 1 : between(0, l.add ? 0 : 1);
+            l.stride = l.add ? 1 : between(1, 2);
+            l.pool = l.whole && between(0, 3) == 0 && out_image(&l) >= 2;
         }
-        if (random_of(0, 1) == 0) { /* as our own kernel of 1x1 convolutions needs them */
+        if (between(0, 1) == 0) { /* as our own kernel of 1x1 convolutions needs them */
             l.inputs = (int64_t)leat_round_up((uint64_t)l.inputs, CPU_POINTS_INPUTS);
-            l.outputs = 16 * random_of(1, 6); /* more than a panel */
+            l.outputs = 16 * between(1, 6); /* more than a panel */
         }
         if (l.add) {
             l.inputs = l.outputs;
         }
-        if (!l.product && l.inputs == l.outputs && random_of(0, 1) == 0) {
+        if (!l.product && l.inputs == l.outputs && between(0, 1) == 0) {
             l.groups = l.inputs; /* depthwise */
         }
         const struct layer side = identity_of(&l, false); /* as well where something is added, and what reads the result */
         if (!l.signed_source && (may_shift() || by_channels(&l) || (in_fours(&l) && (!l.add || in_fours(&side)))) &&
-            random_of(0, 1) == 0) { /* not about in the middle, where it would be s8 */
-            l.zero = random_of(0, 1) == 0 ? random_of(1, 109) : random_of(146, 254);
+            between(0, 1) == 0) { /* not about in the middle, where it would be s8 */
+            l.zero = between(0, 1) == 0 ? between(1, 109) : between(146, 254);
         }
-        l.shifted = l.whole && !l.add && !l.pool && (may_shift() || in_fours(&side)) && random_of(0, 1) == 0;
-        l.beside = l.whole && !l.pool && random_of(0, 1) == 0;
-        l.signed_addend = l.signed_source || l.zero != 0 || (l.add && random_of(0, 1) == 0);
+        l.shifted = l.whole && !l.add && !l.pool && (may_shift() || in_fours(&side)) && between(0, 1) == 0;
+        l.beside = l.whole && !l.pool && between(0, 1) == 0;
+        l.signed_addend = l.signed_source || l.zero != 0 || (l.add && between(0, 1) == 0);
         test_layer(&l);
     }
 }
@@ -600,18 +591,18 @@ test_calibration(void)
                             .stride = 1,
                             .groups = 1};
     const size_t beyond = CALIBRATED / LEAT_CALIBRATION_BEYOND;
-    float *data = floats(CALIBRATED), *weights = floats((size_t)WIDTH * WIDTH);
+    float *data = aligned_floats(CALIBRATED), *weights = aligned_floats((size_t)WIDTH * WIDTH);
 
     for (size_t i = 0; i < (size_t)WIDTH * WIDTH; i++) {
-        weights[i] = (float)random_of(-127, 127) / 127;
+        weights[i] = (float)between(-127, 127) / 127;
     }
     struct leat_graph *graph = make_graph(&l, weights, NULL);
     for (size_t i = 0; i < CALIBRATED; i++) {
-        data[i] = (float)random_of(-1000000, 3000000) / 1e6f;
+        data[i] = (float)between(-1000000, 3000000) / 1e6f;
     }
     EXPECT(beyond >= 2);
     for (size_t i = 0; i < beyond; i++) { /* as many as are left out */
-        data[(size_t)random_of(0, CALIBRATED / 2) + i * (CALIBRATED / 8)] = 1e6f;
+        data[(size_t)between(0, CALIBRATED / 2) + i * (CALIBRATED / 8)] = 1e6f;
     }
     const struct leat_range range = calibrate(graph, data, false),
                             again = calibrate(graph, data, true);
@@ -715,25 +706,25 @@ make_scaled(const struct layer *l, bool beside, bool again)
 static void
 test_scaled(enum leat_precision precision)
 {
-    const struct layer l = {.items = random_of(1, 3), .inputs = random_of(1, CHANNELS_MAX), .image = random_of(1, IMAGE_MAX)};
+    const struct layer l = {.items = between(1, 3), .inputs = between(1, CHANNELS_MAX), .image = between(1, IMAGE_MAX)};
     const size_t pixels = (size_t)(l.image * l.image), count = (size_t)(l.items * l.inputs) * pixels;
-    const bool is_signed = random_of(0, 1) == 0, beside = random_of(0, 1) == 0, again = random_of(0, 1) == 0;
+    const bool is_signed = between(0, 1) == 0, beside = between(0, 1) == 0, again = between(0, 1) == 0;
     const struct layer reader = identity_of(&(struct layer){.outputs = l.inputs}, true);
-    const bool shifted = is_signed && (may_shift() || in_fours(&reader)) && random_of(0, 1) == 0;
+    const bool shifted = is_signed && (may_shift() || in_fours(&reader)) && between(0, 1) == 0;
     const float range = again ? (is_signed ? 127 : 255) : 100; /* of the first: so that its numbers are whole */
     const float range_least = shifted ? -30 : is_signed ? -90 : 0;
     const float step = shifted     ? 120.0f / 255
                        : is_signed ? 90.0f / 127
                                    : 90.0f / 255; /* some results are beyond the range */
-    float *x = floats(count), *factors = floats((size_t)(l.items * l.inputs)), *y = floats(count), *z = floats(count);
+    float *x = aligned_floats(count), *factors = aligned_floats((size_t)(l.items * l.inputs)), *y = aligned_floats(count), *z = aligned_floats(count);
     struct leat_graph *graph = make_scaled(&l, beside, again);
     const struct leat_segment segment = {.items = (uint32_t)l.items, .tensors = {x, factors, y, z}};
 
     for (size_t i = 0; i < count; i++) {
-        x[i] = (float)random_of(is_signed ? -100 : 0, 100);
+        x[i] = (float)between(is_signed ? -100 : 0, 100);
     }
     for (int64_t i = 0; i < l.items * l.inputs; i++) {
-        factors[i] = (float)random_of(0, 255) / 256;
+        factors[i] = (float)between(0, 255) / 256;
     }
     set_range(graph, "scaled", range_least, 90, true);
     set_range(graph, "first", is_signed ? -range : 0, range, true);
@@ -764,20 +755,20 @@ test_first(void)
 {
     enum { OUTPUTS = 16 };
     const struct layer l = {
-        .items = random_of(1, 3), .inputs = random_of(1, 4), .image = random_of(1, IMAGE_MAX)};
+        .items = between(1, 3), .inputs = between(1, 4), .image = between(1, IMAGE_MAX)};
     const size_t pixels = (size_t)(l.image * l.image), count = (size_t)l.items * pixels;
     const float step = 120.0f / 255, zero = nearbyintf(30 / step);
-    float *x = floats(count * (size_t)l.inputs), *y = floats(count * OUTPUTS),
-          *weights = floats(OUTPUTS * (size_t)l.inputs);
+    float *x = aligned_floats(count * (size_t)l.inputs), *y = aligned_floats(count * OUTPUTS),
+          *weights = aligned_floats(OUTPUTS * (size_t)l.inputs);
     const struct leat_segment segment = {.items = (uint32_t)l.items, .tensors = {x, y}};
     struct leat_graph *graph = NULL;
     struct builder b;
 
     for (size_t i = 0; i < count * (size_t)l.inputs; i++) {
-        x[i] = (float)random_of(-4095, 4095) / 64;
+        x[i] = (float)between(-4095, 4095) / 64;
     }
     for (size_t i = 0; i < OUTPUTS * (size_t)l.inputs; i++) {
-        weights[i] = (float)random_of(-128, 128) / 128;
+        weights[i] = (float)between(-128, 128) / 128;
     }
     builder_init(&b, 13);
     (void)builder_input(&b, "x", 1, DIMS(-1, l.inputs, l.image, l.image));
@@ -846,20 +837,20 @@ make_global_pool(const struct layer *l)
 static void
 test_global_pool(void)
 {
-    const struct layer l = {.items = random_of(1, 3),
-                            .inputs = random_of(1, CHANNELS_MAX),
-                            .image = random_of(2, IMAGE_MAX),
-                            .beside = random_of(0, 1) == 0};
+    const struct layer l = {.items = between(1, 3),
+                            .inputs = between(1, CHANNELS_MAX),
+                            .image = between(2, IMAGE_MAX),
+                            .beside = between(0, 1) == 0};
     const size_t pixels = (size_t)(l.image * l.image), planes = (size_t)(l.items * l.inputs);
     const double step = 90.0 / 127; /* about 0, however the range lies */
-    float *x = floats(planes * pixels), *y = floats(planes), *z = floats(planes * pixels), *w = floats(planes);
+    float *x = aligned_floats(planes * pixels), *y = aligned_floats(planes), *z = aligned_floats(planes * pixels), *w = aligned_floats(planes);
     const struct leat_segment segment = {.items = (uint32_t)l.items, .tensors = {x, y, z, w}};
     struct leat_graph *graph = make_global_pool(&l);
 
     for (size_t plane = 0; plane < planes; plane++) {
-        const int64_t most = random_of(-30, 90); /* some are negative throughout */
+        const int64_t most = between(-30, 90); /* some are negative throughout */
         for (size_t i = 0; i < pixels; i++) {
-            x[plane * pixels + i] = (float)random_of(-30, most);
+            x[plane * pixels + i] = (float)between(-30, most);
         }
     }
     set_range(graph, "first", -30, 90, true);
@@ -889,7 +880,7 @@ test_long_sums(void)
 {
     enum { INPUTS = 8, SIDE = 112, INNER = INPUTS * SIDE * SIDE, OUTPUTS = 16 };
     const struct layer convolution = {.items = 1}, product = {.product = true};
-    float *x = floats(INNER), *weights = floats((size_t)INNER * OUTPUTS), y[OUTPUTS];
+    float *x = aligned_floats(INNER), *weights = aligned_floats((size_t)INNER * OUTPUTS), y[OUTPUTS];
     const struct leat_segment segment = {.items = 1, .tensors = {x, y}};
     struct leat_graph *graph = NULL;
     struct builder b;
@@ -929,18 +920,18 @@ test_large_products(void)
 {
     enum { SIZE = 256, ITEMS = 2 };
     const bool narrows = (leat_backend_precisions(&leat_backend_cpu) & LEAT_PRECISION_BIT(LEAT_PRECISION_BF16)) != 0;
-    float *a = floats(SIZE * SIZE), *c = floats(SIZE * SIZE), x[ITEMS * SIZE], y[ITEMS * SIZE];
+    float *a = aligned_floats(SIZE * SIZE), *c = aligned_floats(SIZE * SIZE), x[ITEMS * SIZE], y[ITEMS * SIZE];
     const struct layer product = {.product = true};
     const struct leat_segment segment = {.items = ITEMS, .tensors = {x, y}};
     struct leat_graph *graph = NULL;
     struct builder b;
 
     for (size_t i = 0; i < SIZE * SIZE; i++) {
-        a[i] = (float)random_of(-1, 1);
-        c[i] = (float)random_of(-1, 1);
+        a[i] = (float)between(-1, 1);
+        c[i] = (float)between(-1, 1);
     }
     for (size_t i = 0; i < ITEMS * SIZE; i++) {
-        x[i] = (float)random_of(-4, 4);
+        x[i] = (float)between(-4, 4);
     }
     builder_init(&b, 13);
     (void)builder_input(&b, "x", 1, DIMS(-1, SIZE));
@@ -957,18 +948,18 @@ test_large_products(void)
     EXPECT(count_kernels(graph, "bf16") == (narrows ? 2 : 0));
     run_in(LEAT_PRECISION_INT8, graph, &segment);
     for (size_t item = 0; item < ITEMS; item++) {
-        double between[SIZE];
+        double middle[SIZE];
         for (size_t o = 0; o < SIZE; o++) {
-            between[o] = 0;
+            middle[o] = 0;
             for (size_t i = 0; i < SIZE; i++) {
-                between[o] += (double)x[item * SIZE + i] * (double)a[i * SIZE + o];
+                middle[o] += (double)x[item * SIZE + i] * (double)a[i * SIZE + o];
             }
-            between[o] = cut(between[o], -128, 127); /* a step below the range is a number too */
+            middle[o] = cut(middle[o], -128, 127); /* a step below the range is a number too */
         }
         for (size_t o = 0; o < SIZE; o++) {
             double sum = 0;
             for (size_t i = 0; i < SIZE; i++) {
-                sum += between[i] * (double)c[i * SIZE + o];
+                sum += middle[i] * (double)c[i * SIZE + o];
             }
             EXPECT((double)y[item * SIZE + o] == sum);
         }
@@ -1011,7 +1002,7 @@ test_own_kernel(float middle_most, bool swish)
     set_range(graph, "middle", -middle_most, middle_most, true);
     EXPECT(count_kernels(graph, "leat") == ours);
     for (size_t i = 0; i < LEAT_COUNT_OF(x); i++) {
-        x[i] = (float)random_of(0, 1);
+        x[i] = (float)between(0, 1);
     }
     run_in(LEAT_PRECISION_INT8, graph, &segment);
     for (size_t i = 0; i < LEAT_COUNT_OF(x); i++) {
@@ -1064,7 +1055,7 @@ make_attention(bool fused)
         float data[MODEL * MODEL];
         char name[32];
         for (size_t i = 0; i < LEAT_COUNT_OF(data); i++) {
-            data[i] = (float)random_of(-1000, 1000) / 2000;
+            data[i] = (float)between(-1000, 1000) / 2000;
         }
         (void)snprintf(name, sizeof(name), "w_%s", weights[w]);
         (void)builder_constant(&b, name, 1, data, DIMS(MODEL, MODEL));
@@ -1113,7 +1104,7 @@ test_masks(float hidden, bool fused)
     struct leat_graph *graph = make_attention(fused);
 
     for (size_t i = 0; i < LEAT_COUNT_OF(x); i++) {
-        x[i] = (float)random_of(-1000, 1000) / 1000;
+        x[i] = (float)between(-1000, 1000) / 1000;
     }
     for (size_t i = 0; i < MASKED * each; i++) { /* some end early */
         mask[i] = i % POSITIONS > i / each + 2 ? hidden : 0;
@@ -1149,7 +1140,7 @@ int
 main(void)
 {
     leat_test_init();
-    seed = leat_test_seed;
+    random_state = leat_test_seed;
     if ((leat_backend_precisions(&leat_backend_cpu) & LEAT_PRECISION_BIT(LEAT_PRECISION_INT8)) ==
         0) {
         return LEAT_TEST_SKIP;

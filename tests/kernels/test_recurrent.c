@@ -12,18 +12,11 @@
 
 #include "base/align.h"
 #include "kernels/cpu/isa.h"
+#include "tests/kernels/drawn_numbers.h"
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
 enum { ROUNDS = LEAT_TEST_ROUNDS(150), LARGE_ROUNDS = 6, TEAM = 3, OUTPUTS = 3 };
-
-static uint64_t random_state;
-
-static int64_t
-between(int64_t low, int64_t high)
-{
-    return low + (int64_t)(leat_test_random(&random_state) % (uint64_t)(high - low + 1));
-}
 
 static bool
 one_in(int64_t n)
@@ -33,12 +26,11 @@ one_in(int64_t n)
 
 /* Each about 1 / `scale`. */
 static float *
-floats(size_t count, float scale)
+scaled(size_t count, float scale)
 {
-    float *data = malloc((count + 1) * sizeof(*data));
-    EXPECT(data != NULL);
+    float *data = floats(count);
     for (size_t i = 0; i < count; i++) {
-        data[i] = (float)between(-1000, 1000) / 1000.0f / scale;
+        data[i] /= scale;
     }
     return data;
 }
@@ -50,7 +42,7 @@ constant(struct builder *b, const char *name, float scale, const int64_t *dims, 
     for (size_t d = 0; d < rank; d++) {
         count *= (size_t)dims[d];
     }
-    float *data = floats(count, scale);
+    float *data = scaled(count, scale);
     (void)builder_constant(b, name, ONNX_F32, data, dims, rank);
     free(data);
 }
@@ -71,7 +63,7 @@ add_input(struct builder *b, struct subject *s, const char *name, const int64_t 
         count *= (size_t)dims[d];
     }
     (void)builder_input(b, name, ONNX_F32, dims, rank);
-    s->inputs[s->input_count++] = floats(count, 1);
+    s->inputs[s->input_count++] = floats(count);
 }
 
 static void
@@ -188,7 +180,7 @@ answer(const struct leat_backend *backend, const struct subject *s, struct leat_
     struct loaded loaded;
 
     for (uint32_t o = 0; o < s->graph->output_count; o++) {
-        outputs[o] = floats(leat_value_elements(&s->graph->values[s->graph->outputs[o]]), 1);
+        outputs[o] = floats(leat_value_elements(&s->graph->values[s->graph->outputs[o]]));
     }
     load_for_team(backend, s->graph, team, &loaded);
     EXPECT(run(&loaded, s->inputs, (void *const *)outputs) == LEAT_OK);

@@ -26,6 +26,7 @@
 #include "kernels/cpu/program.h"
 #include "kernels/graph_build.h"
 #include "kernels/op.h"
+#include "tests/kernels/drawn_numbers.h"
 #include "tests/leat_test.h"
 #include "tests/zoo_lengths.h"
 #include "tools/zoo/zoo.h"
@@ -53,14 +54,6 @@ struct answer {
     uint16_t *sizes;                 /* of what varies */
     size_t size_count, scratch_bytes;
 };
-
-static void *
-aligned(size_t bytes)
-{
-    void *block = aligned_alloc(64, (size_t)leat_round_up(bytes + 1, 64));
-    EXPECT(block != NULL);
-    return block;
-}
 
 /* ---- Networks ----------------------------------------------------------------------------------- */
 
