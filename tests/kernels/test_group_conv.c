@@ -2,7 +2,7 @@
 /*
  * Goal     Convolutions by groups of any sizes, along one to three axes, with any strides, gaps and paddings, give on the cpu backend what
  *          the reference backend gives, the same bits for teams of any size, and none is on oneDNN's gemm, which locks, where there is AVX2.
- * Method   Random shapes, beside the reference backend.
+ * Method   Random shapes, beside the reference backend; weights and biases that are constant, and some that are computed.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -92,17 +92,26 @@ random_shape(void)
 static void
 test_shape(const struct shape *s)
 {
-    static const char *const activations[] = {NULL, "Relu", "Sigmoid", "HardSwish", "LeakyRelu"};
+    static const char *const activations[] = {NULL, "Relu", "Sigmoid", "HardSwish", "LeakyRelu", "Clip"};
     const size_t dims = 2 + s->rank, counts[2] = {product(s->x, dims), product(s->y, dims)};
     const bool bias = between(0, 1) != 0, side = between(0, 1) != 0;
-    const char *activation = activations[between(0, 4)], *last = "p";
+    const char *activation = activations[between(0, (int64_t)LEAT_COUNT_OF(activations) - 1)], *last = "p";
+    const bool computed = between(0, 3) == 0;
+    const float low = (float)between(-1000, 0) / 1000, high = (float)between(0, 1000) / 1000;
     float *weights = floats(product(s->w, dims)), *vector = floats((size_t)s->w[0]);
 
     builder_init(&b, 14);
     (void)builder_input(&b, "x", ONNX_F32, s->x, dims);
     (void)builder_input(&b, "side", ONNX_F32, s->y, dims);
-    (void)builder_constant(&b, "w", ONNX_F32, weights, s->w, dims);
-    (void)builder_constant(&b, "bias", ONNX_F32, vector, DIMS(s->w[0]));
+    if (computed) {
+        (void)builder_input(&b, "w", ONNX_F32, s->w, dims);
+        (void)builder_input(&b, "bias", ONNX_F32, DIMS(s->w[0]));
+    } else {
+        (void)builder_constant(&b, "w", ONNX_F32, weights, s->w, dims);
+        (void)builder_constant(&b, "bias", ONNX_F32, vector, DIMS(s->w[0]));
+    }
+    (void)builder_constant(&b, "low", ONNX_F32, &low, NULL, 0);
+    (void)builder_constant(&b, "high", ONNX_F32, &high, NULL, 0);
     Onnx__NodeProto *node = builder_node(&b, "Conv", bias ? "x w bias" : "x w", "p");
     (void)builder_int(&b, node, "group", s->groups);
     (void)builder_ints(&b, node, "strides", s->strides, s->rank);
@@ -113,14 +122,16 @@ test_shape(const struct shape *s)
         last = "sum";
     }
     if (activation != NULL) {
-        (void)builder_node(&b, activation, last, "y");
+        char operands[32];
+        (void)snprintf(operands, sizeof(operands), strcmp(activation, "Clip") == 0 ? "%s low high" : "%s", last);
+        (void)builder_node(&b, activation, operands, "y");
         last = "y";
     }
     builder_output(&b, last);
     struct leat_graph *plain = import_graph(&b), *fused = import_graph(&b);
     EXPECT(leat_graph_optimise(fused, ~UINT64_C(0)) == LEAT_OK);
     float *x = floats(counts[0]), *addend = floats(counts[1]), *want = floats(counts[1]), *have = floats(counts[1]), *first = floats(counts[1]);
-    const void *const inputs[2] = {x, addend};
+    const void *const inputs[4] = {x, addend, weights, vector};
     struct loaded loaded;
     load(&leat_backend_reference, plain, &loaded);
     EXPECT(run(&loaded, inputs, (void *const[]){want}) == LEAT_OK);
