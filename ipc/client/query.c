@@ -22,7 +22,10 @@ leat_tensor_alloc(struct leat_session *session, uint64_t bytes, void **ret_memor
     if (!session->connected) {
         return LEAT_FAIL(LEAT_ERR_DISCONNECTED, "the session has lost its daemon: leat_reconnect");
     }
-    if (bytes == 0 || bytes > session->arena_bytes) {
+    if (bytes == 0) {
+        return LEAT_FAIL(LEAT_ERR_INVALID, "a tensor of no bytes asked for");
+    }
+    if (bytes > session->arena_bytes) {
         return LEAT_FAIL(LEAT_ERR_NOMEM, "%llu bytes asked for, the arena has %llu: ask for more in leat_options",
                          (unsigned long long)bytes, (unsigned long long)session->arena_bytes);
     }

@@ -8,7 +8,9 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -209,7 +211,7 @@ test_wrong_calls(void)
     EXPECT(leat_submit(session, &query, NULL) == LEAT_ERR_INVALID && strstr(leat_error_text(), "reserved") != NULL);
     EXPECT(leat_in_flight(session) == 0); /* none of that took a slot */
 
-    EXPECT(leat_tensor_alloc(session, 0, &memory) == LEAT_ERR_NOMEM);
+    EXPECT(leat_tensor_alloc(session, 0, &memory) == LEAT_ERR_INVALID);
     EXPECT(leat_tensor_alloc(session, 1 << 21, &memory) == LEAT_ERR_NOMEM);
     EXPECT(leat_tensor_alloc(session, (1 << 20) - 64, &memory) == LEAT_ERR_NOMEM);
     EXPECT(strstr(leat_error_text(), "exhausted") != NULL);
@@ -221,6 +223,46 @@ test_wrong_calls(void)
     box_disconnect(&client);
     box_stop(box);
 }
+
+#if !defined(__SANITIZE_THREAD__) /* it does not follow forks of threaded processes */
+static bool
+free_aborts(struct leat_session *session, void *memory)
+{
+    const struct rlimit none = {0, 0};
+    int status = 0;
+
+    (void)fflush(NULL);
+    const pid_t child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) {
+        (void)setrlimit(RLIMIT_CORE, &none);
+        leat_tensor_free(session, memory);
+        _exit(0);
+    }
+    EXPECT(waitpid(child, &status, 0) == child);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+/* What is no tensor ends the process, and not only where asserts are compiled in: another tensor would be spoilt. */
+static void
+test_freeing_what_is_no_tensor(void)
+{
+    const struct box_options options = {.socket_path = socket_path};
+    struct box *box = box_start(&options);
+    struct box_client client;
+    char outside[64];
+    void *memory;
+
+    box_connect(&client, socket_path, 4);
+    EXPECT(leat_tensor_alloc(client.session, 256, &memory) == LEAT_OK);
+    EXPECT(!free_aborts(client.session, memory) && !free_aborts(client.session, NULL));
+    EXPECT(free_aborts(client.session, outside) && free_aborts(client.session, (char *)memory + 64));
+    leat_tensor_free(client.session, memory);
+    EXPECT(free_aborts(client.session, memory));
+    box_disconnect(&client);
+    box_stop(box);
+}
+#endif
 
 /* The daemon's own checks, behind those of the library: an output that overlaps an input. */
 static void
@@ -729,6 +771,9 @@ main(void)
     test_many_in_flight(1);
     test_many_in_flight(LEAT_TENSORS_MAX / 2);
     test_wrong_calls();
+#if !defined(__SANITIZE_THREAD__)
+    test_freeing_what_is_no_tensor();
+#endif
     test_overlap_is_rejected(1);
     test_overlap_is_rejected(LEAT_TENSORS_MAX / 2);
     test_failed_batch();

@@ -20,7 +20,7 @@ enum leat_status {
     LEAT_ERR_PROTO = -1,          /* bytes from a peer or a file are malformed */
     LEAT_ERR_SYS = -2,            /* a system call failed; the error text names it */
     LEAT_ERR_NOMEM = -3,          /* memory, an arena or a pool is exhausted */
-    LEAT_ERR_DEVICE = -4,         /* a vendor library (oneDNN, CUDA) refused */
+    LEAT_ERR_DEVICE = -4,         /* a vendor library (oneDNN, ONNX Runtime) refused */
     LEAT_ERR_INVALID = -5,        /* an argument is out of its stated range */
     LEAT_ERR_NOT_FOUND = -6,      /* no application, model or file of that name */
     LEAT_ERR_EXISTS = -7,         /* the name is taken */

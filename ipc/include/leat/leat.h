@@ -16,7 +16,8 @@
  * Threads    A session is used by one thread at a time; each function says where that differs. Different
  *            sessions are independent: a thread that wants to submit on its own opens its own.
  * Fork       A session does not survive fork() in the child: close it there, nothing else.
- * Library    installs no signal handler, starts no thread, never exits, and writes nothing.
+ * Library    installs no signal handler, starts no thread, never exits, and writes nothing; but leat_tensor_free() of memory
+ *            that is no tensor aborts the process with a line on standard error, as free() does.
  * Units      Nanoseconds and bytes; names say so.
  */
 #ifndef LEAT_LEAT_H
@@ -32,6 +33,7 @@
 extern "C" {
 #endif
 
+/* Of this header, and of the build, which reads it here. */
 #define LEAT_VERSION_MAJOR 0
 #define LEAT_VERSION_MINOR 1
 #define LEAT_VERSION_PATCH 0
@@ -70,7 +72,8 @@ enum leat_reason {
 
 struct leat_options {
     uint32_t size;           /* sizeof(struct leat_options); set by LEAT_OPTIONS_INIT */
-    uint32_t slots;          /* queries in flight, 1..; 0: 256. Rounded up to a power of two */
+    uint32_t slots;          /* queries in flight, 1..8192 and at most what the daemon allows; 0: 256, or that. Rounded up to a
+                              * power of two */
     const char *socket_path; /* NULL: $LEAT_SOCKET, else /run/leat/leat.sock */
     uint64_t arena_bytes;    /* tensor memory; 0: the daemon's default */
     uint64_t spin_ns;        /* how long leat_wait spins before it sleeps; UINT64_MAX: adaptive */
@@ -111,7 +114,7 @@ struct leat_query {
     uint32_t target; /* leat_target.id */
     uint32_t items;  /* 1..items_max */
     uint32_t flags;
-    uint64_t latency_ns;         /* objective, from now; 0: the application's own. At most 2^32 us */
+    uint64_t latency_ns;         /* objective, from now, rounded up to microseconds, at most 2^32 - 1 of them; 0: the application's */
     uint32_t accuracy_floor_ppm; /* 0: any. 950000 is 95 %. Of a pipeline: the product of its stages' */
     /*
      * What an answer may cost, in billionths of what prices are in; kept to 3 %, never exceeded. 0: any. The cost of an answer is
@@ -163,8 +166,10 @@ struct leat_completion {
 
 /*
  * Connects to the daemon. options may be NULL. LEAT_ERR_SYS: no daemon at the path (the text says how to
- * start one); LEAT_ERR_ACCESS: the socket or the daemon does not let this user in; LEAT_ERR_VERSION;
- * LEAT_ERR_LIMIT: too many sessions or too large an arena; LEAT_ERR_PROTO: not a leat daemon. Any thread.
+ * start one), or a system call failed; LEAT_ERR_ACCESS: the socket or the daemon does not let this user in;
+ * LEAT_ERR_VERSION; LEAT_ERR_LIMIT: too many sessions, slots or too large an arena, or the daemon is shutting down;
+ * LEAT_ERR_PROTO: not a leat daemon; LEAT_ERR_INVALID: options out of range, or a path that is not of 1 to 107 bytes;
+ * LEAT_ERR_NOMEM; LEAT_TIMEOUT: no answer within 10 s; LEAT_ERR_DISCONNECTED: the daemon went meanwhile. Any thread.
  */
 LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_open(const struct leat_options *options,
                                                        struct leat_session **ret_session);
@@ -172,14 +177,18 @@ LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_open(const struct leat_options
 /*
  * After LEAT_ERR_DISCONNECTED: connects again with the same options. Every completion must have been collected
  * first, so that leat_in_flight says 0 (what the daemon left open completes as LOST), else LEAT_ERR_BUSY. Tensors and
- * targets from before are gone: allocate and find again. On failure the session stays disconnected; try again later.
+ * targets from before are gone, not to be freed: allocate and find again. Fails as leat_open does; the session stays disconnected
+ * then; try again later.
  */
 LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_reconnect(struct leat_session *session);
 
 /* Leaves the daemon; queries in flight are dropped. Accepts NULL. Never waits for the daemon. */
 LEAT_PUBLIC void leat_close(struct leat_session *session);
 
-/* What leat_open could not give in full, for people: "huge pages: none reserved". "" if nothing. */
+/*
+ * What leat_open could not give in full, for people: "huge pages: none reserved". "" if nothing. The session's, until
+ * leat_reconnect or leat_close.
+ */
 LEAT_PUBLIC const char *leat_session_note(const struct leat_session *session);
 
 /* ---- Targets ---------------------------------------------------------------------------------- */
@@ -195,11 +204,17 @@ LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_find(struct leat_session *sess
 
 /* ---- Tensors ---------------------------------------------------------------------------------- */
 
-/* Memory in the session's arena, 64-byte aligned, contents undefined. LEAT_ERR_NOMEM: arena exhausted. */
+/*
+ * Memory in the session's arena, 64-byte aligned, contents undefined. LEAT_ERR_NOMEM: arena exhausted; LEAT_ERR_INVALID: of
+ * 0 bytes; LEAT_ERR_DISCONNECTED.
+ */
 LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_tensor_alloc(struct leat_session *session, uint64_t bytes,
                                                                void **ret_memory);
 
-/* Accepts NULL. The memory must not belong to a query in flight. */
+/*
+ * Accepts NULL. The memory must not belong to a query in flight. What leat_tensor_alloc did not return, since the last
+ * leat_reconnect, or what was freed already, is a fault of the caller that would spoil other tensors: it ends the process by abort().
+ */
 LEAT_PUBLIC void leat_tensor_free(struct leat_session *session, void *memory);
 
 /* ---- Queries ---------------------------------------------------------------------------------- */
@@ -256,9 +271,10 @@ LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_run(struct leat_session *sessi
                                                       struct leat_completion *ret_completion);
 
 /*
- * The convenience for first contact: copies inputs[i] (items * item_bytes of target->tensors[i]) into the
- * arena, runs one query, copies the answers to outputs[i]. latency_ns 0: the application's own objective.
- * `outputs` are written only when the outcome is OK.
+ * The convenience for first contact: copies inputs[0..target->input_count) into the arena, runs one query of `items` items, and
+ * copies the answers to outputs[0..target->output_count); each has items * item_bytes of its tensor in the target. latency_ns 0:
+ * the application's own objective. `outputs` are written only when the outcome is OK. LEAT_ERR_INVALID: not 1 to items_max items;
+ * else it fails as leat_tensor_alloc and leat_run do, and keeps no tensor.
  */
 LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_call(struct leat_session *session,
                                                        const struct leat_target *target, uint32_t items,
@@ -278,20 +294,27 @@ LEAT_PUBLIC uint32_t leat_output_size(const struct leat_target *target, const st
 /*
  * A descriptor for poll, epoll or io_uring; the session owns it. Protocol: leat_event_arm; if it returns
  * LEAT_AGAIN, wait until the descriptor is readable; leat_poll until it returns 0; arm again. The descriptor
- * also becomes readable when the daemon goes away. Spurious wake-ups are possible. -1 when disconnected.
+ * also becomes readable when the daemon goes away. Spurious wake-ups are possible. -1 when
+ * disconnected before there was one, or where none can be made, which leat_error_text says. leat_reconnect closes it: ask for
+ * another one then.
  */
 LEAT_PUBLIC int leat_event_fd(struct leat_session *session);
 
-/* LEAT_OK: completions are there, poll now. LEAT_AGAIN: armed, the descriptor will become readable. */
+/*
+ * LEAT_OK: completions are there, poll now. LEAT_AGAIN: armed, the descriptor will become readable. LEAT_ERR_DISCONNECTED, once
+ * all completions were collected.
+ */
 LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_event_arm(struct leat_session *session);
 
 /* ---- Control ---------------------------------------------------------------------------------- */
 
 /*
  * Sends one administrative request, a JSON object, and returns the daemon's JSON answer, to be released with
- * leat_admin_free. `fd` goes along when it is not negative (a model file, say). This is what the `leat`
- * command uses; docs/control.md describes the requests. Blocks until answered. A refusal by the daemon is
- * LEAT_OK with {"status": ..., "error": ...} in the answer. {"op":"status"} lists the applications: there "models"[v]
+ * leat_admin_free. `fd` goes along when it is not negative (a model file, say); it stays the caller's, who may close it. This is
+ * what the `leat` command uses; docs/control.md describes the requests. Blocks until answered, however long that takes. A refusal
+ * by the daemon is LEAT_OK with {"status": ..., "error": ...} in the answer. LEAT_ERR_INVALID: longer than 196600 bytes, or too
+ * many descriptors; LEAT_ERR_SYS: it could not be sent, as with a descriptor that is not open; LEAT_ERR_NOMEM;
+ * LEAT_ERR_DISCONNECTED; LEAT_ERR_PROTO as from leat_find. {"op":"status"} lists the applications: there "models"[v]
  * is the name of the variant that completions call v, and "latency_ns" the objective of queries that bring none; of very
  * many it lists a part and says with "next" how to ask for the rest.
  */
@@ -300,13 +323,14 @@ LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_admin(struct leat_session *ses
 /* The same with several descriptors, at most 65. */
 LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_admin_files(struct leat_session *session, const char *request_json,
                                                               const int *fds, size_t fd_count, char **ret_reply_json);
-LEAT_PUBLIC void leat_admin_free(char *reply_json);
+LEAT_PUBLIC void leat_admin_free(char *reply_json); /* accepts NULL */
 
 /* ---- Texts and versions: any thread ----------------------------------------------------------- */
 
 LEAT_PUBLIC const char *leat_outcome_text(uint32_t outcome); /* "ok", "rejected", ... */
 LEAT_PUBLIC const char *leat_reason_text(uint32_t reason);
 LEAT_PUBLIC const char *leat_version(void); /* of the library, "0.1.0" */
+/* The session's, until leat_reconnect or leat_close. */
 LEAT_PUBLIC const char *leat_daemon_version(const struct leat_session *session);
 
 #ifdef __cplusplus

@@ -10,7 +10,8 @@
  *            struct leat_backend_host alone. It is loaded once, before models are, and never unloaded. Its code has all
  *            rights of the daemon: so its file and all folders above it must belong to root or to the daemon's own
  *            user, and nobody else may write to them but in folders that have the sticky bit.
- * Threads    model_describe, model_load and plan_build run on control threads, off the hot path, and may be slow.
+ * Threads    model_describe, model_load and plan_build run on control threads, off the hot path, and may be slow. Of one model
+ *            there is one such call at a time, but plans of it that were built before may run meanwhile.
  *            plan_run may be called at the same time by as many workers as the plan was built for, each
  *            with its own scratch and team. A backend starts no threads of its own that are busy between runs: workers
  *            have cores to themselves.
@@ -28,8 +29,10 @@
  *            a timer, and onnxruntime does as ONNX Runtime does.
  * Trust      Tensor payload is untrusted and may change while plan_run reads it. Segments have been
  *            checked against the signature: every pointer is valid for items * item_bytes. Files are untrusted too.
- * Failure    plan_run returns LEAT_ERR_* for this batch only; the worker goes on. Other calls leave what they would
- *            return untouched and record why they failed.
+ * Failure    plan_run returns LEAT_ERR_* for this batch only; the worker goes on. LEAT_ERR_SHAPE says that the payload is at fault
+ *            (an index out of range): a batch of several queries is then run again query by query, and those that fail so once
+ *            more end with LEAT_REASON_PAYLOAD. After any other all end with LEAT_REASON_DEVICE. Other calls leave what they would return
+ *            untouched and record why they failed.
  */
 #ifndef LEAT_BACKEND_H
 #define LEAT_BACKEND_H
@@ -82,11 +85,12 @@ struct leat_model_dim {
     int64_t value;
 };
 
+/* What it points to is there until the call returns: what a model needs later it copies. */
 struct leat_model_source {
     const struct leat_graph *graph;      /* imported and optimised; NULL for synthetic and where the backend describes files */
-    const void *file;                    /* as it was given, until model_load returns; NULL for synthetic */
+    const void *file;                    /* as it was given; NULL for synthetic */
     size_t file_bytes;
-    /* For a backend that describes files, until the call returns: */
+    /* For a backend that describes files: */
     const struct leat_model_file *files; /* that the model has beside its own */
     uint32_t file_count;
     const struct leat_model_dim *dims;   /* that whoever added the model gave */
@@ -143,6 +147,10 @@ struct leat_backend {
                                        uint32_t *ret_input_count, uint32_t *ret_output_count);
     enum leat_status (*model_load)(const struct leat_model_source *source, struct leat_model **ret_model);
     void (*model_destroy)(struct leat_model *model); /* every plan of it is gone; accepts NULL */
+    /*
+     * The memory that the model takes now: weights in all their layouts, and what its plans share beside them. Not what is mapped
+     * from files, nor what a plan has alone. Asked after each plan_build, against limits.model_memory, and for reports.
+     */
     size_t (*model_bytes)(const struct leat_model *model);
 
     enum leat_status (*plan_build)(struct leat_model *model, const struct leat_plan_options *options,
@@ -196,7 +204,8 @@ struct leat_backend_host {
 
     /*
      * For backends that compute on contiguous batches: collects tensor `t` of all segments into `to`, and repeats the last
-     * item `missing` times behind them; spreads what stands in `from` over the segments' tensor `t`.
+     * item `missing` times behind them; spreads what stands in `from` over the segments' tensor `t`. `to` has room for
+     * item_bytes of each item and missing one, `from` has as much of each item.
      */
     void (*segments_gather)(const struct leat_segment *segments, uint32_t count, uint32_t t, size_t item_bytes, uint32_t missing,
                             unsigned char *to);
