@@ -11,10 +11,9 @@
 #include "sched/lap.h"
 
 static const char measures[] =
-    "Measures   Time of one linear assignment on one core: from nothing, and from the last solution when a row leaves\n"
-    "           and one arrives. Uniform costs; the shape of Kairos' decisions (rows are queries of 1 to 1000 items,\n"
-    "           columns are workers of four types), workers of one type alike or each busy for another while; the\n"
-    "           former also given as four columns with capacities, and wide and tall ones.\n"
+    "Measures   Time of one linear assignment on one core, from nothing. Uniform costs; the shape of Kairos' decisions\n"
+    "           (rows are queries of 1 to 1000 items, columns are workers of four types), workers of one type alike or\n"
+    "           each busy for another while; the former also given as four columns with capacities, and wide and tall ones.\n"
     "Beside it  On the same matrices in the same run, with the same least costs: scipy's linear_sum_assignment; the\n"
     "           solvers in the Python packages lap and lapjv, in double and where that is exact in single precision,\n"
     "           called without their wrappers and on square matrices only; LEMON's network simplex. LEAT_BENCH_PYTHON\n"
@@ -175,14 +174,23 @@ problem_at(struct instances *instances, uint32_t n)
 /* ---- Ours -------------------------------------------------------------------------------------- */
 
 static void
+transpose(const int64_t *from, uint32_t rows, uint32_t columns, uint32_t stride, int64_t *to, uint32_t to_stride)
+{
+    for (uint32_t i = 0; i < rows; i++) {
+        for (uint32_t j = 0; j < columns; j++) {
+            to[(size_t)j * to_stride + i] = from[(size_t)i * stride + j];
+        }
+    }
+}
+
+static void
 solve(struct instances *instances, uint32_t n)
 {
     const struct shape *shape = instances->shape;
     const struct leat_lap_problem problem = problem_at(instances, n);
     if (shape->rows > shape->columns) { /* belongs to the answer's price */
-        leat_lap_transpose(instances->tall + (size_t)n * shape->rows * instances->tall_stride, shape->rows, shape->columns,
-                           instances->tall_stride, instances->cost + (size_t)n * problem.rows * problem.stride,
-                           problem.stride);
+        transpose(instances->tall + (size_t)n * shape->rows * instances->tall_stride, shape->rows, shape->columns,
+                  instances->tall_stride, instances->cost + (size_t)n * problem.rows * problem.stride, problem.stride);
     }
     leat_lap_solve(instances->lap, &problem);
 }
@@ -214,28 +222,6 @@ cold_window(const struct leat_clock *clock, uint64_t window_ns, struct instances
         now_ns = leat_clock_now(clock);
     }
     return (double)(now_ns - start_ns) / (double)count;
-}
-
-/* The last row leaves and comes back, many times; the mean of the two. */
-static double
-warm_window(const struct leat_clock *clock, uint64_t window_ns, struct instances *instances)
-{
-    enum { TURNS = 16 };
-    uint64_t spent_ns = 0, count = 0;
-    for (uint32_t n = 0; spent_ns < window_ns; n = (n + 1) % instances->count) {
-        const struct leat_lap_problem with = problem_at(instances, n);
-        struct leat_lap_problem without = with;
-        without.rows--;
-        solve(instances, n);
-        const uint64_t start_ns = leat_clock_now(clock);
-        for (int turn = 0; turn < TURNS; turn++) {
-            leat_lap_row_left(instances->lap, &without, without.rows);
-            leat_lap_row_arrived(instances->lap, &with);
-        }
-        spent_ns += leat_clock_now(clock) - start_ns;
-        count += (uint64_t)2 * TURNS;
-    }
-    return (double)spent_ns / (double)count;
 }
 
 /* ---- Peers ------------------------------------------------------------------------------------- */
@@ -350,7 +336,7 @@ static void
 measure_shape(const struct bench_options *options, const struct leat_clock *clock, const struct shape *shape,
               struct python *python)
 {
-    static double cold[BENCH_WINDOWS_MAX], warm[BENCH_WINDOWS_MAX], theirs[PEERS][BENCH_WINDOWS_MAX];
+    static double cold[BENCH_WINDOWS_MAX], theirs[PEERS][BENCH_WINDOWS_MAX];
     static double ratio[PEERS][BENCH_WINDOWS_MAX];
     const uint32_t windows = options->windows;
     struct instances instances;
@@ -372,7 +358,6 @@ measure_shape(const struct bench_options *options, const struct leat_clock *cloc
     }
     for (uint32_t w = 0; w < windows; w++) {
         cold[w] = cold_window(clock, options->window_ns, &instances);
-        warm[w] = warm_window(clock, options->window_ns, &instances);
         for (uint32_t p = 0; p < PEERS; p++) {
             if (takes(p, shape)) {
                 theirs[p][w] = run_peer(p, python, &instances, passes[p], &total);
@@ -395,8 +380,6 @@ measure_shape(const struct bench_options *options, const struct leat_clock *cloc
         row.goal = BENCH_NO_GOAL;
         bench_print(options, &row);
     }
-    bench_print(options, &(struct bench_row){.subject = shape->name, .metric = "warm", .unit = "us",
-                                             .value = bench_median(warm, windows) / 1e3, .windows = windows});
     for (uint32_t p = 0; p < PEERS; p++) {
         if (takes(p, shape)) {
             char name[96];

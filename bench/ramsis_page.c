@@ -64,10 +64,18 @@ as_accurate(const struct ramsis_outcome *one, const struct ramsis_outcome *other
     return one->accuracy >= other->accuracy - 0.00005;
 }
 
-struct ramsis_verdict
-ramsis_judge(const struct ramsis_case *cases, uint32_t count, enum ramsis_scheme scheme)
+/* How a scheme compares with RAMSIS over the loads of a task. */
+struct verdict {
+    uint32_t loads;          /* at which it is at least as accurate and has no more violations */
+    uint32_t accurate, safe; /* at which it is the one; the other */
+    double gained;           /* accuracy, mean over loads where neither has more than a tenth of violations */
+    uint32_t gained_of;      /* so many */
+};
+
+static struct verdict
+judge(const struct ramsis_case *cases, uint32_t count, enum ramsis_scheme scheme)
 {
-    struct ramsis_verdict verdict = {0};
+    struct verdict verdict = {0};
 
     for (uint32_t c = 0; c < count; c++) {
         const struct ramsis_outcome *one = &cases[c].outcomes[scheme], *paper = &cases[c].outcomes[RAMSIS_PAPER];
@@ -151,7 +159,7 @@ write_targets(FILE *file, const struct ramsis_page *page)
     for (uint32_t task = 0; task < RAMSIS_TASKS; task++) {
         (void)fprintf(file, "| %s, constant loads |", task_names[task]);
         for (uint32_t j = 0; j < LEAT_COUNT_OF(judged); j++) {
-            const struct ramsis_verdict verdict = ramsis_judge(page->loads[task], RAMSIS_LOADS, judged[j]);
+            const struct verdict verdict = judge(page->loads[task], RAMSIS_LOADS, judged[j]);
             (void)fprintf(file, " %+.2f, %u of %u: %s |", 100 * verdict.gained, verdict.loads, RAMSIS_LOADS,
                           held(verdict.loads == RAMSIS_LOADS && verdict.gained > 0));
         }
@@ -406,7 +414,7 @@ write_trials(FILE *file, const struct ramsis_page *page)
         (void)fprintf(file, "| %s |", page->trials[t].title);
         for (uint32_t s = 0; s < LEAT_COUNT_OF(judged); s++) {
             if ((page->trials[t].cases[0].schemes >> judged[s] & 1) != 0) {
-                const struct ramsis_verdict verdict = ramsis_judge(page->trials[t].cases, RAMSIS_LOADS, judged[s]);
+                const struct verdict verdict = judge(page->trials[t].cases, RAMSIS_LOADS, judged[s]);
                 (void)fprintf(file, " %u, accuracy %u, violations %u |", verdict.loads, verdict.accurate, verdict.safe);
             } else {
                 (void)fprintf(file, " |");

@@ -41,13 +41,4 @@ LEAT_MUST_CHECK enum leat_status ramsis_page_write(const struct ramsis_page *pag
 /* One object a line, as bench/records keeps them. */
 void ramsis_page_print_json(const struct ramsis_page *page);
 
-/* How a scheme compares with RAMSIS over the loads of a task. */
-struct ramsis_verdict {
-    uint32_t loads;          /* at which it is at least as accurate and has no more violations */
-    uint32_t accurate, safe; /* at which it is the one; the other */
-    double gained;           /* accuracy, mean over loads where neither has more than a tenth of violations */
-    uint32_t gained_of;      /* so many */
-};
-struct ramsis_verdict ramsis_judge(const struct ramsis_case *cases, uint32_t count, enum ramsis_scheme scheme);
-
 #endif /* LEAT_BENCH_RAMSIS_PAGE_H */

@@ -201,7 +201,7 @@ struct leat_wire_hello {
     uint16_t version_min, version_max; /* inclusive range that the client speaks */
     uint32_t slots;                    /* 0: default */
     uint64_t arena_bytes;              /* 0: default */
-    uint64_t features;                 /* bits the client understands; none yet */
+    uint64_t reserved_0;               /* 0 */
     char library_version[16];
     uint32_t near_node; /* 1 + NUMA node that the client runs on; 0: lay its memory anywhere */
     uint32_t reserved;  /* 0 */
@@ -213,7 +213,7 @@ struct leat_wire_welcome {
     uint32_t lanes;
     uint64_t arena_bytes;
     uint64_t rings_bytes;
-    uint64_t features;
+    uint64_t reserved; /* 0 */
     struct leat_clock clock;
     char daemon_version[16];
     char note[160]; /* what could not be given in full */

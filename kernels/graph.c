@@ -995,24 +995,6 @@ leat_graph_count_uses(const struct leat_graph *graph, uint32_t *uses)
     }
 }
 
-static void
-replace_in(uint32_t *indices, uint32_t count, uint32_t from, uint32_t to)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        indices[i] = indices[i] == from ? to : indices[i];
-    }
-}
-
-void
-leat_graph_replace_uses(struct leat_graph *graph, uint32_t from, uint32_t to)
-{
-    for (uint32_t n = 0; n < graph->node_count; n++) {
-        replace_in(graph->nodes[n].inputs, graph->nodes[n].input_count, from, to);
-        replace_in(&graph->nodes[n].fused_add, 1, from, to);
-    }
-    replace_in(graph->outputs, graph->output_count, from, to);
-}
-
 const struct leat_attribute *
 leat_node_attribute(const struct leat_node *node, const char *name)
 {

@@ -170,9 +170,6 @@ void leat_graph_keep_values(struct leat_graph *graph, const bool *keep, uint32_t
 /* How often each value is read: by node inputs, fused adds and graph outputs. `uses` has value_count entries. */
 void leat_graph_count_uses(const struct leat_graph *graph, uint32_t *uses);
 
-/* Every reader of `from`, graph outputs included, reads `to` instead. */
-void leat_graph_replace_uses(struct leat_graph *graph, uint32_t from, uint32_t to);
-
 /* Some shape depends on tensor contents: only leat_reference_run() can run it. */
 bool leat_graph_is_bounded(const struct leat_graph *graph);
 

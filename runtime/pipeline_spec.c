@@ -33,8 +33,9 @@ check_keys(const json_t *object, const char *where, const char *const *allowed)
     return LEAT_OK;
 }
 
-bool
-leat_pipeline_name_is_good(const char *name)
+/* Does the name do for a pipeline or a stage? A stage's has no dot either. */
+static bool
+name_is_good(const char *name)
 {
     const size_t length = name != NULL ? strlen(name) : 0;
     return length > 0 && length < LEAT_NAME_MAX && name[0] != '.' && name[0] != '-' &&
@@ -187,10 +188,10 @@ read_stage_names(struct leat_pipeline_spec *spec, const json_t *object)
     if (status != LEAT_OK) {
         return status;
     }
-    if (!leat_pipeline_name_is_good(application)) {
+    if (!name_is_good(application)) {
         return LEAT_FAIL(LEAT_ERR_INVALID, "%s: 'application' must be the name of an application or model", where);
     }
-    if (!leat_pipeline_name_is_good(name) || strchr(name, '.') != NULL || strcmp(name, INPUT_NAME) == 0) {
+    if (!name_is_good(name) || strchr(name, '.') != NULL || strcmp(name, INPUT_NAME) == 0) {
         return LEAT_FAIL(LEAT_ERR_INVALID,
                          "%s: the name of a stage has 1 to %d letters, digits, '_' and '-', and is not \"" INPUT_NAME
                          "\": give it a 'name'",
@@ -368,7 +369,7 @@ leat_pipeline_spec_read(const json_t *object, struct leat_pipeline_spec *ret_spe
     }
     enum leat_status status = check_keys(object, "a pipeline", allowed);
     if (status == LEAT_OK && name != NULL) {
-        if (!leat_pipeline_name_is_good(json_string_value(name))) {
+        if (!name_is_good(json_string_value(name))) {
             return LEAT_FAIL(LEAT_ERR_INVALID,
                              "a pipeline's 'name' has 1 to %d letters, digits, '.', '_' or '-', and starts with a "
                              "letter, digit or '_'",

@@ -73,9 +73,6 @@ struct leat_pipeline_house {
     uint64_t memory_bytes;
 };
 
-/* Does the name do for a pipeline or a stage? A stage's has no dot either. */
-bool leat_pipeline_name_is_good(const char *name);
-
 LEAT_MUST_CHECK enum leat_status leat_pipeline_spec_read(const json_t *object, struct leat_pipeline_spec *ret_spec);
 
 /* To be free()'d; its index and place in memory are still to be set. */

@@ -42,8 +42,9 @@ leat_autoscale_capacity_mqps(const struct leat_autoscale_variant *variant, uint6
     return batch > 0 ? batch * UINT64_C(1000000000000) / (variant->batch_ns + batch * variant->item_ns) : 0;
 }
 
-uint64_t
-leat_autoscale_objective_ns(const APPLICATION *application)
+/* The objective, doubled until a variant keeps it. */
+static uint64_t
+kept_objective_ns(const APPLICATION *application)
 {
     for (uint64_t objective_ns = application->objective_ns;; objective_ns *= 2) {
         for (uint32_t v = 0; v < application->variant_count; v++) {
@@ -67,14 +68,14 @@ demand_mqps_of(const struct leat_autoscale_options *options, const APPLICATION *
 uint64_t
 leat_autoscale_demand_mqps(const struct leat_autoscale_options *options, const APPLICATION *application)
 {
-    return demand_mqps_of(options, application, leat_autoscale_objective_ns(application));
+    return demand_mqps_of(options, application, kept_objective_ns(application));
 }
 
 uint64_t
 leat_autoscale_carried_mqps(const struct leat_autoscale_options *options, const APPLICATION *application, uint32_t variant)
 {
     const struct leat_autoscale_variant *of = &application->variants[variant];
-    const uint64_t objective_ns = leat_autoscale_objective_ns(application);
+    const uint64_t objective_ns = kept_objective_ns(application);
     const uint64_t capacity_mqps = leat_autoscale_capacity_mqps(of, objective_ns);
 
     if (capacity_mqps == 0) {

@@ -101,16 +101,13 @@ uint32_t leat_autoscale_batch(const struct leat_autoscale_variant *variant, uint
 /* What an instance carries of batches that are in time. 0: none is. */
 uint64_t leat_autoscale_capacity_mqps(const struct leat_autoscale_variant *variant, uint64_t objective_ns);
 
-/* The objective, doubled until a variant keeps it. */
-uint64_t leat_autoscale_objective_ns(const struct leat_autoscale_application *application);
-
 /* Load and slack; at least 1. */
 uint64_t leat_autoscale_demand_mqps(const struct leat_autoscale_options *options,
                                     const struct leat_autoscale_application *application);
 
 /*
  * What an instance of a variant counts for against that: its capacity, less where a query can wait less before it, for then more has to
- * be kept in hand. 0: it is not in time, by leat_autoscale_objective_ns().
+ * be kept in hand. 0: it is not in time, by the objective, doubled until a variant keeps it.
  */
 uint64_t leat_autoscale_carried_mqps(const struct leat_autoscale_options *options,
                                      const struct leat_autoscale_application *application, uint32_t variant);

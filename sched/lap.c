@@ -239,16 +239,13 @@ lower_closed(struct leat_lap *lap, uint32_t done_count, int64_t length)
     }
 }
 
-/* Moves the rows along the way that ends in `sink`; the last of them is `row`, LEAT_LAP_NONE for nobody's. */
+/* Moves the rows along the way that ends in `sink`; the last of them is `row`. */
 INLINE void
 shift_rows(struct leat_lap *lap, uint32_t sink, uint32_t row)
 {
     uint32_t to = sink;
     for (;;) {
         const uint32_t moving = (uint32_t)lap->origin[to];
-        if (moving == LEAT_LAP_NONE) {
-            return;
-        }
         const uint32_t from = lap->column[moving];
         if (from != LEAT_LAP_NONE) {
             take_out(lap, moving);
@@ -283,75 +280,6 @@ augment(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t r
     shift_rows(lap, sink, row);
     mark_room(lap, sink);
     lap->room--;
-}
-
-/* ---- Room that is priced too low --------------------------------------------------------------- */
-
-/*
- * Without room anywhere all prices may be moved together. Brings them to at most 0, which room asks for.
- */
-INLINE void
-lower_prices(struct leat_lap *lap)
-{
-    int64_t highest = CLOSED;
-    for (uint32_t j = 0; j < lap->columns; j++) {
-        highest = lap->price[j] > highest ? lap->price[j] : highest;
-    }
-    for (uint32_t j = 0; j < lap->columns; j++) {
-        lap->price[j] -= highest;
-    }
-    for (uint32_t i = 0; i < lap->rows; i++) {
-        lap->dual[i] += highest;
-    }
-}
-
-/*
- * `column` has room and a price below 0: somebody would rather be there. A row of zeros stands for each place that is
- * free; one of them takes the shortest way to `column`, the rows on it move on, and prices rise as far as they can.
- */
-INLINE void
-fill(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t column)
-{
-    const uint32_t lanes = padded(lap);
-    uint32_t done_count = 0, at = column;
-    int64_t distance = 0;
-
-    begin_search(lap);
-    for (uint32_t j = 0; j < lanes; j++) {
-        lap->key[j] = j < lap->columns ? lap->tag[j] - lap->price[j] : NEVER;
-        lap->origin[j] = LEAT_LAP_NONE;
-    }
-    for (;;) {
-        int64_t best = NEVER;
-        for (uint32_t j = 0; j < lanes; j++) {
-            best = lap->key[j] < best ? lap->key[j] : best;
-        }
-        at = (uint32_t)best & COLUMN_MASK;
-        distance = best & ~TAG_MASK;
-        if (at == column) {
-            break;
-        }
-        (void)close_column(lap, problem, at, distance, &done_count);
-    }
-    for (uint32_t j = 0; j < lap->columns; j++) {
-        lap->price[j] += distance;
-    }
-    for (uint32_t i = 0; i < lap->rows; i++) {
-        lap->dual[i] -= lap->column[i] != LEAT_LAP_NONE ? distance : 0;
-    }
-    lower_closed(lap, done_count, distance);
-    shift_rows(lap, column, LEAT_LAP_NONE);
-    for (uint32_t j = 0; j < lap->columns; j++) {
-        mark_room(lap, j);
-    }
-}
-
-INLINE void
-fill_up(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t column)
-{
-    while (lap->count[column] < lap->holds[column] && lap->price[column] < 0) {
-        fill(lap, problem, column);
-    }
 }
 
 /* ---- From nothing ------------------------------------------------------------------------------ */
@@ -532,112 +460,15 @@ solve_from(struct leat_lap *lap, const struct leat_lap_problem *problem)
     reduce_rows(lap, problem, open);
 }
 
-/* ---- From the last solution -------------------------------------------------------------------- */
-
-INLINE void
-arrive(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t row)
-{
-    const int64_t first = least(lap, costs_of(problem, row));
-    LEAT_ASSERT(lap->room > 0);
-    lap->dual[row] = first & ~TAG_MASK;
-    if ((first & FULL) == 0) {
-        assign(lap, row, (uint32_t)first & COLUMN_MASK);
-    } else {
-        augment(lap, problem, row);
-    }
-}
-
-/* The last row gets the number `row`, which nobody has any more. */
-INLINE void
-rename_last(struct leat_lap *lap, uint32_t row)
-{
-    const uint32_t last = --lap->rows, column = lap->column[last];
-    if (row != last) {
-        take_out(lap, last);
-        lap->dual[row] = lap->dual[last];
-        put(lap, row, column);
-    }
-}
-
-/* Takes a row out, for good or to come back with other costs, and makes good what it leaves. */
-INLINE void
-leave(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t row, bool for_good)
-{
-    const uint32_t column = lap->column[row];
-    if (lap->room == 0) {
-        lower_prices(lap);
-    }
-    take_out(lap, row);
-    mark_room(lap, column);
-    lap->room++;
-    if (for_good) {
-        rename_last(lap, row);
-    }
-    fill_up(lap, problem, column);
-}
-
-/* Is the column's price still right for all rows, and exactly so for its own? */
-INLINE bool
-is_priced_right(const struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t column)
-{
-    for (uint32_t i = 0; i < lap->rows; i++) {
-        const int64_t reduced = (costs_of(problem, i)[column] << TAG_BITS) - lap->price[column] - lap->dual[i];
-        if (reduced < 0 || (reduced > 0 && lap->column[i] == column)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-INLINE void
-change_column(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t column)
-{
-    const uint32_t holds = problem->capacity != NULL ? problem->capacity[column] : 1;
-    uint32_t out = 0;
-
-    if (lap->room == 0) {
-        lower_prices(lap);
-    }
-    const uint32_t kept = is_priced_right(lap, problem, column) ? holds : 0;
-    while (lap->count[column] > kept) {
-        lap->waiting[out] = lap->first[column];
-        take_out(lap, lap->waiting[out++]);
-        lap->room++;
-    }
-    lap->room = lap->room + holds - lap->holds[column];
-    lap->holds[column] = holds;
-    mark_room(lap, column);
-    if (kept == 0) {
-        int64_t price = 0;
-        for (uint32_t i = 0; i < lap->rows; i++) {
-            const int64_t most = (costs_of(problem, i)[column] << TAG_BITS) - lap->dual[i];
-            price = lap->column[i] != LEAT_LAP_NONE && most < price ? most : price;
-        }
-        lap->price[column] = price;
-    }
-    for (uint32_t o = 0; o < out; o++) {
-        arrive(lap, problem, lap->waiting[o]);
-    }
-    fill_up(lap, problem, column);
-}
-
 /* ---- Entrances: everything above twice, for what the processor has ----------------------------- */
 
-enum operation { SOLVE, SOLVE_FROM, ROW_ARRIVED, ROW_LEFT, ROW_CHANGED, COLUMN_CHANGED };
-
 INLINE void
-operate(enum operation operation, struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t index)
+operate(bool guessed, struct leat_lap *lap, const struct leat_lap_problem *problem)
 {
-    switch (operation) {
-    case SOLVE: solve(lap, problem); break;
-    case SOLVE_FROM: solve_from(lap, problem); break;
-    case ROW_ARRIVED: arrive(lap, problem, index); break;
-    case ROW_LEFT: leave(lap, problem, index, true); break;
-    case ROW_CHANGED:
-        leave(lap, problem, index, false);
-        arrive(lap, problem, index);
-        break;
-    case COLUMN_CHANGED: change_column(lap, problem, index); break;
+    if (guessed) {
+        solve_from(lap, problem);
+    } else {
+        solve(lap, problem);
     }
 }
 
@@ -648,38 +479,37 @@ operate(enum operation operation, struct leat_lap *lap, const struct leat_lap_pr
 #define WIDE __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,bmi2,prefer-vector-width=512")))
 #endif
 static WIDE void
-operate_wide(enum operation operation, struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t index)
+operate_wide(bool guessed, struct leat_lap *lap, const struct leat_lap_problem *problem)
 {
-    operate(operation, lap, problem, index);
+    operate(guessed, lap, problem);
 }
 #endif
 
 static void
-operate_plain(enum operation operation, struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t index)
+operate_plain(bool guessed, struct leat_lap *lap, const struct leat_lap_problem *problem)
 {
-    operate(operation, lap, problem, index);
+    operate(guessed, lap, problem);
 }
 
 static void
-dispatch(enum operation operation, struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t index)
+dispatch(bool guessed, struct leat_lap *lap, const struct leat_lap_problem *problem)
 {
-    LEAT_ASSERT(operation == SOLVE || problem->columns == lap->columns);
     LEAT_ASSERT(problem->stride % LEAT_LAP_LANES == 0 && problem->stride >= problem->columns);
     LEAT_ASSERT((uintptr_t)problem->cost % LEAT_CACHE_LINE == 0);
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("bmi2")) {
-        operate_wide(operation, lap, problem, index);
+        operate_wide(guessed, lap, problem);
         return;
     }
 #endif
-    operate_plain(operation, lap, problem, index);
+    operate_plain(guessed, lap, problem);
 }
 
 void
 leat_lap_solve(struct leat_lap *lap, const struct leat_lap_problem *problem)
 {
-    dispatch(SOLVE, lap, problem, 0);
+    dispatch(false, lap, problem);
 }
 
 void
@@ -696,36 +526,7 @@ leat_lap_solve_from(struct leat_lap *lap, const struct leat_lap_problem *problem
         LEAT_ASSERT(column[i] < lap->columns || column[i] == LEAT_LAP_NONE);
         lap->column[i] = column[i];
     }
-    dispatch(SOLVE_FROM, lap, problem, 0);
-}
-
-void
-leat_lap_row_arrived(struct leat_lap *lap, const struct leat_lap_problem *problem)
-{
-    LEAT_ASSERT(problem->rows == lap->rows + 1 && problem->rows <= lap->rows_max);
-    lap->column[lap->rows] = LEAT_LAP_NONE;
-    lap->rows++;
-    dispatch(ROW_ARRIVED, lap, problem, lap->rows - 1);
-}
-void
-leat_lap_row_left(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t row)
-{
-    LEAT_ASSERT(problem->rows + 1 == lap->rows && row < lap->rows);
-    dispatch(ROW_LEFT, lap, problem, row);
-}
-
-void
-leat_lap_row_changed(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t row)
-{
-    LEAT_ASSERT(problem->rows == lap->rows && row < lap->rows);
-    dispatch(ROW_CHANGED, lap, problem, row);
-}
-
-void
-leat_lap_column_changed(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t column)
-{
-    LEAT_ASSERT(problem->rows == lap->rows && column < lap->columns);
-    dispatch(COLUMN_CHANGED, lap, problem, column);
+    dispatch(true, lap, problem);
 }
 
 /* ---- The answer -------------------------------------------------------------------------------- */
@@ -746,15 +547,4 @@ int64_t
 leat_lap_column_dual(const struct leat_lap *lap, uint32_t column)
 {
     return lap->price[column] >> TAG_BITS;
-}
-
-void
-leat_lap_transpose(const int64_t *from, uint32_t rows, uint32_t columns, uint32_t stride, int64_t *to,
-                   uint32_t to_stride)
-{
-    for (uint32_t i = 0; i < rows; i++) {
-        for (uint32_t j = 0; j < columns; j++) {
-            to[(size_t)j * to_stride + i] = from[(size_t)i * stride + j];
-        }
-    }
 }

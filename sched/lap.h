@@ -11,7 +11,7 @@
  *           first.
  * Exact     Costs are integers, every loop is bounded: no instance runs for ever, and equal inputs give equal answers
  *           on every machine. Of equal choices a column with room wins, then the lowest number.
- * Memory    The caller's, from leat_lap_bytes; nothing is allocated. The state between calls is what warm starts use.
+ * Memory    The caller's, from leat_lap_bytes; nothing is allocated. The state between calls is the last solution.
  * Units     Whatever the caller's are, nanoseconds as a rule: 0 <= cost <= LEAT_LAP_COST_MAX.
  * Duals     u[row] + v[column] <= cost, with equality where assigned; if there is room left anywhere, v <= 0, and
  *           v = 0 in columns with room. That proves the assignment optimal (linear programming duality).
@@ -53,27 +53,9 @@ void leat_lap_solve(struct leat_lap *lap, const struct leat_lap_problem *problem
 void leat_lap_solve_from(struct leat_lap *lap, const struct leat_lap_problem *problem, const int64_t *price,
                          const uint32_t *column);
 
-/*
- * From the last solution, whose problem differed in one thing only; each costs about one augmenting path. For callers that
- * take any answer of least cost: of several it is another than from nothing, as often as not, and depends on all changes
- * before. That is why no router here does (see router_matching.c); the tests and bench/bench_lap do.
- *   row_arrived      the last row is new
- *   row_left         row `row` is gone, and the one that was last stands in its place
- *   row_changed      other costs in row `row`
- *   column_changed   other costs in column `column`, or another capacity of it, that holds all rows still
- */
-void leat_lap_row_arrived(struct leat_lap *lap, const struct leat_lap_problem *problem);
-void leat_lap_row_left(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t row);
-void leat_lap_row_changed(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t row);
-void leat_lap_column_changed(struct leat_lap *lap, const struct leat_lap_problem *problem, uint32_t column);
-
 /* Of the last solution. */
 uint32_t leat_lap_column_of(const struct leat_lap *lap, uint32_t row);
 int64_t leat_lap_row_dual(const struct leat_lap *lap, uint32_t row);       /* u */
 int64_t leat_lap_column_dual(const struct leat_lap *lap, uint32_t column); /* v */
-
-/* to[columns][to_stride] from from[rows][stride], for problems with more rows than columns. */
-void leat_lap_transpose(const int64_t *from, uint32_t rows, uint32_t columns, uint32_t stride, int64_t *to,
-                        uint32_t to_stride);
 
 #endif /* LEAT_SCHED_LAP_H */

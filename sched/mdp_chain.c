@@ -17,8 +17,9 @@ leat_mdp_offers(const struct leat_mdp_problem *problem, uint32_t batch)
     return problem->batching == LEAT_MDP_VARIABLE || (problem->batching == LEAT_MDP_POWERS && leat_is_power_of_two(batch));
 }
 
-uint32_t
-leat_mdp_bin_from(const struct leat_mdp *mdp, double us)
+/* The first bin whose slack is at least `us`; bins where none is. */
+static uint32_t
+bin_from(const struct leat_mdp *mdp, double us)
 {
     uint32_t low = 0, high = mdp->bins;
     while (low < high) {
@@ -35,7 +36,7 @@ leat_mdp_bin_from(const struct leat_mdp *mdp, double us)
 uint32_t
 leat_mdp_bin_of(const struct leat_mdp *mdp, double us)
 {
-    const uint32_t bin = leat_mdp_bin_from(mdp, us);
+    const uint32_t bin = bin_from(mdp, us);
     return bin < mdp->bins && mdp->slack_us[bin] <= us ? bin : bin > 0 ? bin - 1 : 0;
 }
 
@@ -107,7 +108,7 @@ column_rows(const struct leat_mdp *mdp, uint32_t variant, uint32_t batch)
     if (mdp->policy != NULL || batch >= mdp->problem.queue_max || !leat_mdp_offers(&mdp->problem, batch)) {
         return 0;
     }
-    const uint32_t bins = mdp->bins - leat_mdp_bin_from(mdp, leat_mdp_latency(&mdp->problem, variant, batch));
+    const uint32_t bins = mdp->bins - bin_from(mdp, leat_mdp_latency(&mdp->problem, variant, batch));
     return bins * (mdp->problem.queue_max - batch);
 }
 
@@ -199,7 +200,7 @@ place_rows(struct walk *walk)
     for (uint32_t variant = 0; variant < mdp->problem.variant_count; variant++) {
         for (uint32_t batch = 1; batch <= queue_max; batch++) {
             const double tau_us = leat_mdp_latency(&mdp->problem, variant, batch);
-            const uint32_t first = leat_mdp_bin_from(mdp, tau_us), rows = column_rows(mdp, variant, batch);
+            const uint32_t first = bin_from(mdp, tau_us), rows = column_rows(mdp, variant, batch);
             if (walk->store) {
                 mdp->columns[variant * queue_max + batch - 1] =
                     (struct leat_mdp_column){.bin_first = first, .row = rows > 0 ? walk->rows : LEAT_MDP_NONE};

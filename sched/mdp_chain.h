@@ -111,8 +111,7 @@ leat_mdp_latency(const struct leat_mdp_problem *problem, uint32_t variant, uint3
 /* Is `batch` < n offered? */
 bool leat_mdp_offers(const struct leat_mdp_problem *problem, uint32_t batch);
 
-/* The first bin whose slack is at least `us`; bins where none is. And the bin that a slack of `us` belongs to. */
-uint32_t leat_mdp_bin_from(const struct leat_mdp *mdp, double us);
+/* The bin that a slack of `us` belongs to. */
 uint32_t leat_mdp_bin_of(const struct leat_mdp *mdp, double us);
 
 /* Arrivals while a batch of n queries runs. */

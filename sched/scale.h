@@ -53,15 +53,4 @@ struct leat_scale_plan {
     uint32_t latency_ms; /* of all stages, as the program that made it counts */
 };
 
-/* Cores of all instances of all stages. */
-static inline uint64_t
-leat_scale_cores(const struct leat_scale_plan *plan, uint32_t stage_count)
-{
-    uint64_t cores = 0;
-    for (uint32_t s = 0; s < stage_count; s++) {
-        cores += (uint64_t)plan->stages[s].instances * plan->stages[s].cores;
-    }
-    return cores;
-}
-
 #endif /* LEAT_SCHED_SCALE_H */

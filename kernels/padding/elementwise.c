@@ -85,8 +85,9 @@ evaluate(const struct leat_node *node, const double *x, uint32_t count, double *
 /* Whole numbers up to 2^31 only, where all types agree. */
 #define WHOLE_MAX 2147483647.0
 
-bool
-padding_evaluate(const struct leat_node *node, const struct leat_value *output, const double *operands, uint32_t count, double *ret)
+/* What the operator makes of numbers; false when this is not followed. */
+static bool
+evaluate_as(const struct leat_node *node, const struct leat_value *output, const double *operands, uint32_t count, double *ret)
 {
     double result;
 
@@ -302,8 +303,8 @@ follow_mask(const struct operands *all, const struct leat_value *output, struct 
         off[i] = x->off;
         on[i] = x->on;
     }
-    out->known = padding_evaluate(all->node, output, off, all->count, &out->off) &&
-                 padding_evaluate(all->node, output, on, all->count, &out->on);
+    out->known = evaluate_as(all->node, output, off, all->count, &out->off) &&
+                 evaluate_as(all->node, output, on, all->count, &out->on);
     if (!out->known) {
         out->mask = LEAT_VALUE_NONE;
         return;

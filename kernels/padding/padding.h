@@ -91,7 +91,6 @@ const struct padding_state *padding_input(const struct padding *p, const struct 
 LEAT_MUST_CHECK enum leat_status padding_apply(struct padding *p, const struct leat_node *node);
 LEAT_MUST_CHECK enum leat_status padding_elementwise(struct padding *p, const struct leat_node *node);
 bool padding_is_elementwise(enum leat_op_kind kind);
-bool padding_is_reduction(enum leat_op_kind kind);
 /* QuantizeLinear and DequantizeLinear. */
 LEAT_MUST_CHECK enum leat_status padding_convert(struct padding *p, const struct leat_node *node);
 
@@ -114,10 +113,6 @@ void padding_set_bounds(struct padding_state *state, double least, double most);
 
 /* Element i of a constant, as a number; false when its type is not followed, or it lies in a file. */
 bool padding_element(const struct leat_value *value, size_t i, double *ret);
-
-/* What the operator makes of numbers; false when this is not followed. */
-bool padding_evaluate(const struct leat_node *node, const struct leat_value *output, const double *operands, uint32_t count,
-                      double *ret);
 
 /* Broadcasting spreads positions of a value, that has `shift` axes less than the result, over what are none. */
 bool padding_loses_positions(const struct padding_state *in, uint32_t shift, const struct padding_state *out);

@@ -584,8 +584,8 @@ data_inputs(const struct leat_node *node)
     }
 }
 
-bool
-padding_is_reduction(enum leat_op_kind kind)
+static bool
+is_reduction(enum leat_op_kind kind)
 {
     switch (kind) {
     case LEAT_OP_REDUCE_L1:
@@ -639,7 +639,7 @@ padding_apply(struct padding *p, const struct leat_node *node)
     if (!sequence) {
         return other(p, node);
     }
-    if (padding_is_reduction(node->op->kind)) {
+    if (is_reduction(node->op->kind)) {
         return reduce(p, node);
     }
     switch (node->op->kind) {

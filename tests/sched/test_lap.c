@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal     leat_lap finds least assignments, from nothing and from the last solution, on every shape and with ties.
+ * Goal     leat_lap finds least assignments, from nothing and from guesses, on every shape and with ties.
  * Oracle   Small problems: all assignments are tried. Every problem: the duals prove the answer (see lap.h), checked by
  *          code that shares nothing with the solver.
- * Method   Random problems of several families; walks of single changes, each answer checked, and its cost compared with
- *          a solution from nothing. Families with many equal and nearly equal costs are those on which floating-point
+ * Method   Random problems of several families, and guesses, with whose answers the cost from nothing is compared. Families with many equal and nearly equal costs are those on which floating-point
  *          solvers are known to run for ever.
  */
 #include <stdlib.h>
@@ -286,72 +285,6 @@ test_from_guesses(void)
     }
 }
 
-/* One change after the other, each answered from the last solution. */
-static void
-test_walks_of_single_changes(void)
-{
-    for (int walk = 0; walk < 200; walk++) {
-        const uint32_t columns = 1 + (uint32_t)below(24);
-        const enum family family = (enum family)below(FAMILIES);
-        const bool single = below(2) == 0;
-        uint32_t sum = 0;
-        for (uint32_t j = 0; j < columns; j++) {
-            capacity[j] = single ? 1 : 1 + (uint32_t)below(4);
-            sum += capacity[j];
-        }
-        struct leat_lap_problem problem = make_problem((uint32_t)below(sum + 1), columns, single ? NULL : capacity);
-        fill_costs(&problem, family);
-        leat_lap_solve(lap, &problem);
-        for (int step = 0; step < 60; step++) {
-            static int64_t other[SIZE_MAX_TESTED];
-            struct leat_lap_problem whole = problem;
-            const uint64_t what = below(4);
-            whole.rows = 1;
-            whole.cost = cost;
-            if (what == 0 && problem.rows < sum) {
-                memcpy(other, cost, problem.stride * sizeof(*cost));
-                fill_costs(&whole, family);
-                memcpy(cost + (size_t)problem.rows * problem.stride, cost, problem.stride * sizeof(*cost));
-                if (problem.rows > 0) {
-                    memcpy(cost, other, problem.stride * sizeof(*cost));
-                }
-                problem.rows++;
-                leat_lap_row_arrived(lap, &problem);
-            } else if (what == 1 && problem.rows > 0) {
-                const uint32_t row = (uint32_t)below(problem.rows);
-                problem.rows--;
-                memcpy(cost + (size_t)row * problem.stride, cost + (size_t)problem.rows * problem.stride,
-                       problem.stride * sizeof(*cost));
-                leat_lap_row_left(lap, &problem, row);
-            } else if (what == 2 && problem.rows > 0) {
-                const uint32_t row = (uint32_t)below(problem.rows);
-                for (uint32_t j = 0; j < problem.columns; j++) {
-                    cost[(size_t)row * problem.stride + j] = (int64_t)below(family == FEW_VALUES ? 4 : 1000000);
-                }
-                leat_lap_row_changed(lap, &problem, row);
-            } else {
-                const uint32_t column = (uint32_t)below(columns);
-                if (below(2) == 0) {
-                    for (uint32_t i = 0; i < problem.rows; i++) {
-                        cost[(size_t)i * problem.stride + column] = (int64_t)below(family == FEW_VALUES ? 4 : 1000000);
-                    }
-                }
-                if (!single) {
-                    const uint32_t holds = 1 + (uint32_t)below(4);
-                    if (sum - capacity[column] + holds >= problem.rows) {
-                        sum = sum - capacity[column] + holds;
-                        capacity[column] = holds;
-                    }
-                }
-                leat_lap_column_changed(lap, &problem, column);
-            }
-            expect_proven(lap, &problem);
-            leat_lap_solve(fresh, &problem);
-            EXPECT(total(lap, &problem) == total(fresh, &problem));
-        }
-    }
-}
-
 /* What two well-known solvers in floating point do not end on. */
 static void
 test_alike_types_by_the_thousand(void)
@@ -363,21 +296,6 @@ test_alike_types_by_the_thousand(void)
         leat_lap_solve(lap, &problem);
         if (round % 50 == 0) {
             expect_proven(lap, &problem);
-        }
-    }
-}
-
-static void
-test_transposing(void)
-{
-    static _Alignas(64) int64_t from[3 * 8], to[5 * 8];
-    for (int i = 0; i < 24; i++) {
-        from[i] = i;
-    }
-    leat_lap_transpose(from, 3, 5, 8, to, 8);
-    for (uint32_t i = 0; i < 3; i++) {
-        for (uint32_t j = 0; j < 5; j++) {
-            EXPECT(to[j * 8 + i] == from[i * 8 + j]);
         }
     }
 }
@@ -399,9 +317,7 @@ main(void)
     test_alike_columns_given_once();
     test_as_many_rows_as_there_can_be();
     test_from_guesses();
-    test_walks_of_single_changes();
     test_alike_types_by_the_thousand();
-    test_transposing();
     free(cost);
     free(first);
     free(second);

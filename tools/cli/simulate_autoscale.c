@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* leat simulate --autoscale: applications whose variants come and go, on a virtual clock, with the daemon's own code. */
+/* leat simulate --autoscale: applications whose variants come and go, on a virtual clock. */
 #include "tools/cli/simulate_autoscale.h"
 
 #include <math.h>

@@ -27,7 +27,6 @@
 #include "tools/simulate/second.h"
 
 enum autoscale_hardware { AUTOSCALE_CPU, AUTOSCALE_INFERENTIA, AUTOSCALE_GPU, AUTOSCALE_HARDWARE };
-extern const char *const autoscale_hardware_names[AUTOSCALE_HARDWARE];
 extern const double autoscale_gb_s_prices[AUTOSCALE_HARDWARE]; /* 6.2 of the paper */
 
 #define AUTOSCALE_APPLICATIONS_MAX 64u

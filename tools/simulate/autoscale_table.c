@@ -5,7 +5,7 @@
 #include "base/csv.h"
 #include "tools/simulate/autoscale.h"
 
-const char *const autoscale_hardware_names[AUTOSCALE_HARDWARE] = {"cpu", "inferentia", "gpu"};
+static const char *const hardware_names[AUTOSCALE_HARDWARE] = {"cpu", "inferentia", "gpu"};
 const double autoscale_gb_s_prices[AUTOSCALE_HARDWARE] = {0.031, 0.190, 0.498};
 
 enum { APPLICATION, OBJECTIVE, SHARE, VARIANT, HARDWARE, BATCH, ITEM, MAX_BATCH, MEMORY, CPU_CORES, INFERENTIA_CORES, GPU_SHARE, LOAD, COLUMNS };
@@ -64,7 +64,7 @@ read_variant(const struct leat_csv *csv, const uint32_t *columns, struct autosca
     if (status != LEAT_OK) {
         return status;
     }
-    while (hardware < AUTOSCALE_HARDWARE && strcmp(autoscale_hardware_names[hardware], hardware_name) != 0) {
+    while (hardware < AUTOSCALE_HARDWARE && strcmp(hardware_names[hardware], hardware_name) != 0) {
         hardware++;
     }
     if (hardware == AUTOSCALE_HARDWARE) {

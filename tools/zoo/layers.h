@@ -96,8 +96,7 @@ struct onnx_tensor layer_integer(struct onnx_builder *b, const char *name, int64
  */
 struct onnx_tensor layer_view(struct onnx_builder *b, const char *name, struct onnx_tensor x,
                               const int64_t *dims, uint32_t rank);
-/* The extent of a symbol of x's shape: i64 of rank 0, and i64[1]. */
-const char *layer_extent(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t symbol);
+/* The extent of a symbol of x's shape: i64[1]. */
 const char *layer_extent_list(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t symbol);
 /* The shape itself: i64[rank]. */
 const char *layer_shape(struct onnx_builder *b, const char *name, struct onnx_tensor x, const int64_t *dims,

@@ -23,8 +23,9 @@ node_with_list(struct onnx_builder *b, const char *op, const char *name, const c
     return node;
 }
 
-const char *
-layer_extent(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t symbol)
+/* The extent of a symbol of x's shape: i64 of rank 0. */
+static const char *
+extent_of(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t symbol)
 {
     const char *inputs[2];
     int64_t axis = 0;
@@ -44,7 +45,7 @@ const char *
 layer_extent_list(struct onnx_builder *b, const char *name, struct onnx_tensor x, int64_t symbol)
 {
     return onnx_node_output(node_with_list(b, "Unsqueeze", layer_part(name, "unsqueeze").text,
-                                           layer_extent(b, name, x, symbol), "axes", (const int64_t[]){0}, 1, 1));
+                                           extent_of(b, name, x, symbol), "axes", (const int64_t[]){0}, 1, 1));
 }
 
 const char *
@@ -203,7 +204,7 @@ layer_range(struct onnx_builder *b, const char *name, struct onnx_tensor x, int6
     const char *inputs[3];
 
     inputs[0] = layer_integer(b, layer_part(name, "start").text, 0).name;
-    inputs[1] = layer_extent(b, layer_part(name, "limit").text, x, symbol);
+    inputs[1] = extent_of(b, layer_part(name, "limit").text, x, symbol);
     inputs[2] = layer_integer(b, layer_part(name, "delta").text, 1).name;
     return (struct onnx_tensor){.name = onnx_node_output(onnx_builder_node(b, "Range", name, inputs, 3)),
                                 .rank = 1,

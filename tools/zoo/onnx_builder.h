@@ -108,8 +108,7 @@ void onnx_node_int(struct onnx_node *node, const char *name, int64_t value);
 void onnx_node_float(struct onnx_node *node, const char *name, float value);
 void onnx_node_ints(struct onnx_node *node, const char *name, const int64_t *values, uint32_t count);
 void onnx_node_string(struct onnx_node *node, const char *name, const char *value); /* value is a literal */
-/* A tensor, at most one for each node: integers of rank 1, or of rank 0 where count is 0; an f32 of rank 0 or 1. */
-void onnx_node_integers(struct onnx_node *node, const char *name, const int64_t *values, uint32_t count);
+/* A tensor, at most one for each node: an f32 of rank 0 or 1. */
 void onnx_node_scalar(struct onnx_node *node, const char *name, float value, uint32_t rank);
 
 /* A Constant node and its output: integers of rank 1, or of rank 0 where count is 0; an f32 of rank 0; f32[0]. */

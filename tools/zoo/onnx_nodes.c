@@ -134,8 +134,9 @@ add_value(struct onnx_node *node, const char *name, enum onnx_type type, uint32_
     return value;
 }
 
-void
-onnx_node_integers(struct onnx_node *node, const char *name, const int64_t *values, uint32_t count)
+/* A tensor of integers of rank 1, or of rank 0 where count is 0. */
+static void
+set_integers(struct onnx_node *node, const char *name, const int64_t *values, uint32_t count)
 {
     LEAT_ASSERT(count <= INTS_MAX);
     const uint32_t elements = count == 0 ? 1 : count;
@@ -154,7 +155,7 @@ const char *
 onnx_builder_constant_integers(struct onnx_builder *builder, const char *name, const int64_t *values, uint32_t count)
 {
     struct onnx_node *node = onnx_builder_node(builder, "Constant", name, NULL, 0);
-    onnx_node_integers(node, "value", values, count);
+    set_integers(node, "value", values, count);
     return onnx_node_output(node);
 }
 
