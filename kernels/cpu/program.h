@@ -2,7 +2,7 @@
 /*
  * kernels/cpu/program.h - a specialised graph as a list of steps over one scratch block.
  *
- * Role       build.c walks the graph; lower_*.c turn one node each into oneDNN primitives or own kernels;
+ * Role       build*.c walk the graph; lower_*.c turn one node each into oneDNN primitives or own kernels;
  *            place.c lays the buffers out by liveness; run.c executes. A program is for one number of
  *            items and one number of threads.
  * Words      A *value* is the graph's. A *tensor* is a value in one layout. A *buffer* is memory that one
@@ -138,7 +138,7 @@ struct cpu_program {
 struct leat_model;
 struct leat_window;
 
-/* ---- build.c: while a program is made ------------------------------------------------------------ */
+/* ---- build.c, build_tensors.c, build_constants.c: while a program is made ------------------------- */
 
 struct cpu_builder {
     struct leat_model *model;
@@ -280,6 +280,23 @@ LEAT_MUST_CHECK enum leat_status cpu_add_activation(struct cpu_builder *b, uint3
 /* dst of a node that may add `fused_add`: in the addend's own memory where it is free, else a copy of it. */
 LEAT_MUST_CHECK enum leat_status cpu_destination(struct cpu_builder *b, const dnnl_memory_desc_t *md,
                                                  uint32_t *ret_tensor);
+
+/* For build*.c alone. */
+enum { CPU_PRIMITIVE_BYTES = 64 << 10 }; /* that oneDNN takes for a primitive, as measured: 30 to 75 KiB */
+struct cpu_factors { /* what a constant is multiplied by on its way */
+    const float *data;
+    size_t count;
+    int mask;
+};
+LEAT_MUST_CHECK enum leat_status cpu_no_memory(void);
+/* Room for one more element of `size` bytes in a list of `count`. */
+LEAT_MUST_CHECK enum leat_status cpu_grow(void *list, uint32_t count, uint32_t *room, size_t size);
+LEAT_MUST_CHECK enum leat_status cpu_add_tensor(struct cpu_program *program, const struct cpu_tensor *tensor, uint32_t *ret);
+LEAT_MUST_CHECK enum leat_status cpu_add_list(struct cpu_program *program, uint32_t buffer, uint32_t count, size_t item_bytes,
+                                              uint32_t *ret);
+LEAT_MUST_CHECK enum leat_status cpu_new_in_layout(struct cpu_builder *b, const dnnl_memory_desc_t *md, uint32_t *ret_tensor);
+LEAT_MUST_CHECK enum leat_status cpu_set_factors(struct cpu_builder *b, dnnl_primitive_attr_t attributes,
+                                                 const struct cpu_factors *factors);
 
 /* ---- form.c: how feature maps lie --------------------------------------------------------------------- */
 
