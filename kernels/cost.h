@@ -3,7 +3,7 @@
  * kernels/cost.h - what a node of a specialised graph computes and moves, from its shapes alone.
  *
  * Units    FLOP: two per multiply-add of convolutions, matrix products, Einsums, determinants and recurrences; what the passes of
- *          transforms take, which kernels/cpu/fourier.h and the reference functions have alike; else one for each element that is
+ *          transforms take, which kernels/cpu/loops/fourier.h and the reference functions have alike; else one for each element that is
  *          computed, read by a reduction or under a window, and for each box that another may suppress; none where elements are
  *          only moved.
  *          Bytes: of all operands and results, once; of tables only what is read; none where a result is its operand in

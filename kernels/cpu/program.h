@@ -2,7 +2,7 @@
 /*
  * kernels/cpu/program.h - a specialised graph as a list of steps over one scratch block.
  *
- * Role       build*.c walk the graph; lower_*.c turn one node each into oneDNN primitives or own kernels;
+ * Role       build*.c walk the graph; lower/ turns one node each into oneDNN primitives or into kernels of our own (loops/);
  *            place.c lays the buffers out by liveness; run.c executes. A program is for one number of
  *            items and one number of threads.
  * Words      A *value* is the graph's. A *tensor* is a value in one layout. A *buffer* is memory that one
@@ -367,7 +367,7 @@ LEAT_MUST_CHECK enum leat_status cpu_lower_quantised(struct cpu_builder *b, cons
 /* Behind the steps of a node: one that shows its results to the observer. */
 LEAT_MUST_CHECK enum leat_status cpu_observe(struct cpu_builder *b);
 
-/* ---- lower_*.c: one node; LEAT_AGAIN: not this way --------------------------------------------------- */
+/* ---- lower/: one node; LEAT_AGAIN: not this way --------------------------------------------------- */
 
 LEAT_MUST_CHECK enum leat_status cpu_lower_conv(struct cpu_builder *b);
 /* A convolution of `node`, and the layouts of its activations that suit its neighbours. */

@@ -15,17 +15,17 @@
  *            bits as a rule; and convolutions by channels on another (depthwise_whole.h), whose weights have 14.
  * First, last  What has no product before it, or none behind it, has more than 8 bits: few multiplications, which decide much. A first
  *            convolution has 13 and 10 at least where there is VNNI (whole_image.h), all else floats: products of many
- *            weights bf16, where the processor multiplies that (lower_linear.c).
+ *            weights bf16, where the processor multiplies that (lower/linear.c).
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/align.h"
-#include "kernels/cpu/activation.h"
-#include "kernels/cpu/depthwise_whole.h"
-#include "kernels/cpu/fours.h"
-#include "kernels/cpu/points.h"
+#include "kernels/cpu/loops/activation.h"
+#include "kernels/cpu/loops/depthwise_whole.h"
+#include "kernels/cpu/loops/fours.h"
+#include "kernels/cpu/loops/points.h"
 #include "kernels/cpu/program.h"
 #include "kernels/op.h"
 #include "kernels/team.h"

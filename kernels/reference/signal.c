@@ -150,7 +150,7 @@ split(const struct transform *t, const double *x, size_t step, double *y)
     }
 }
 
-/* Bluestein's, as kernels/cpu/fourier.h has it: e^(-pi i n^2 / length), and the transform of its conjugate to both sides. */
+/* Bluestein's, as kernels/cpu/loops/fourier.h has it: e^(-pi i n^2 / length), and the transform of its conjugate to both sides. */
 static void
 begin_convolution(struct transform *t)
 {

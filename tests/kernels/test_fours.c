@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/align.h"
-#include "kernels/cpu/depthwise_whole.h"
+#include "kernels/cpu/loops/depthwise_whole.h"
 #include "tests/kernels/drawn_numbers.h"
 #include "tests/leat_test.h"
 

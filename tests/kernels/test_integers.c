@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/integers.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/loops/integers.h"
 #include "tests/kernels/drawn_numbers.h"
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/align.h"
-#include "kernels/cpu/points.h"
+#include "kernels/cpu/loops/points.h"
 #include "tests/kernels/drawn_numbers.h"
 #include "tests/leat_test.h"
 

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "base/align.h"
-#include "kernels/cpu/fours.h"
-#include "kernels/cpu/qconv.h"
-#include "kernels/cpu/qconv_stages.h"
+#include "kernels/cpu/loops/fours.h"
+#include "kernels/cpu/loops/qconv.h"
+#include "kernels/cpu/loops/qconv_stages.h"
 #include "tests/kernels/drawn_numbers.h"
 #include "tests/leat_test.h"
 

@@ -19,9 +19,9 @@
 #include <string.h>
 
 #include "base/align.h"
-#include "kernels/cpu/fours.h"
+#include "kernels/cpu/loops/fours.h"
+#include "kernels/cpu/loops/qlinear.h"
 #include "kernels/cpu/program.h"
-#include "kernels/cpu/qlinear.h"
 #include "kernels/op.h"
 #include "tests/kernels/drawn_numbers.h"
 #include "tests/kernels/one_batch.h"

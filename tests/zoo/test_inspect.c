@@ -12,8 +12,8 @@
 
 #include "base/align.h"
 #include "kernels/cost.h"
-#include "kernels/cpu/fours.h"
 #include "kernels/cpu/inspect.h"
+#include "kernels/cpu/loops/fours.h"
 #include "kernels/cpu/program.h"
 #include "kernels/graph_build.h"
 #include "kernels/op.h"

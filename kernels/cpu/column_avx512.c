@@ -1,3 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#define CPU_VECTOR_BITS 512
-#include "kernels/cpu/column_body.h"

@@ -1,4 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#define CPU_VECTOR_BITS 256
-#define DIRECT_KERNEL   cpu_direct_avx2
-#include "kernels/cpu/direct_body.h"

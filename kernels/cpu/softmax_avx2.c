@@ -1,3 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#define CPU_VECTOR_BITS 256
-#include "kernels/cpu/softmax_body.h"
