@@ -556,6 +556,22 @@ struct slot {
     bool used, taken_back; /* under way; asked to be cancelled */
 };
 
+/* Answers that are finished by a thread of their own, while others are written. */
+struct finishing {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    pthread_t thread;
+    bool started, stop;
+    bool busy; /* with what it was given, which is its own meanwhile */
+    const struct leat_offline_folders *folders;
+    const struct leat_target *target;
+    struct leat_offline_answer answers[LEAT_OFFLINE_ANSWERS_MAX];
+    uint32_t count;    /* of them, or 0: what came of the last ones was taken */
+    uint32_t finished; /* what came of them, as what follows */
+    enum leat_status status;
+    char error[256];
+};
+
 /* Everything that one run has; the thread's. */
 struct run {
     struct leat_offline *offline;
@@ -572,7 +588,8 @@ struct run {
     uint64_t pause_ns; /* nothing is asked before: the daemon had no room */
     struct slot slots[SLOTS_MAX];
     struct leat_offline_answer answers[LEAT_OFFLINE_ANSWERS_MAX]; /* that are written */
-    uint32_t answer_count;
+    uint32_t answer_count, group; /* group: 0 or 1, which places these have */
+    struct finishing finishing;
 };
 
 static uint64_t
@@ -648,7 +665,7 @@ publish(struct run *run)
     job->answered = run->items.answered + run->fresh;
     job->fresh = run->fresh;
     job->failed = run->failed;
-    job->in_flight = run->in_flight + run->answer_count; /* until their answers are there */
+    job->in_flight = run->in_flight + run->answer_count + run->finishing.count; /* until their answers are there */
     unlock(run->offline);
 }
 
@@ -726,28 +743,140 @@ take_back(struct run *run)
     }
 }
 
-/* What is written becomes durable, and counts. */
+static void
+finish_group(struct finishing *finishing)
+{
+    finishing->status =
+        leat_offline_finish(finishing->folders, finishing->target, finishing->answers, finishing->count, &finishing->finished);
+    if (finishing->status != LEAT_OK) {
+        (void)snprintf(finishing->error, sizeof(finishing->error), "%s", leat_error_text());
+    }
+}
+
+static void *
+finishing_main(void *argument)
+{
+    struct finishing *finishing = argument;
+
+    (void)pthread_setname_np(pthread_self(), "leat-answers");
+    leat_slice_stand_back(NICE);
+    LEAT_MUST(pthread_mutex_lock(&finishing->mutex) == 0);
+    while (!finishing->stop) {
+        if (!finishing->busy) {
+            LEAT_MUST(pthread_cond_wait(&finishing->changed, &finishing->mutex) == 0);
+            continue;
+        }
+        LEAT_MUST(pthread_mutex_unlock(&finishing->mutex) == 0);
+        finish_group(finishing);
+        LEAT_MUST(pthread_mutex_lock(&finishing->mutex) == 0);
+        finishing->busy = false;
+        LEAT_MUST(pthread_cond_broadcast(&finishing->changed) == 0);
+    }
+    LEAT_MUST(pthread_mutex_unlock(&finishing->mutex) == 0);
+    return NULL;
+}
+
+/* A thread that cannot be started is missed by nobody but the clock. */
+static void
+start_finishing(struct run *run)
+{
+    struct finishing *finishing = &run->finishing;
+
+    finishing->folders = &run->job->folders;
+    finishing->target = &run->target;
+    LEAT_MUST(pthread_mutex_init(&finishing->mutex, NULL) == 0);
+    LEAT_MUST(pthread_cond_init(&finishing->changed, NULL) == 0);
+    finishing->started = pthread_create(&finishing->thread, NULL, finishing_main, finishing) == 0;
+}
+
+/* Nothing is being finished. */
+static void
+stop_finishing(struct run *run)
+{
+    struct finishing *finishing = &run->finishing;
+
+    LEAT_MUST(pthread_mutex_lock(&finishing->mutex) == 0);
+    LEAT_ASSERT(!finishing->busy && finishing->count == 0 && run->answer_count == 0);
+    finishing->stop = true;
+    LEAT_MUST(pthread_cond_broadcast(&finishing->changed) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&finishing->mutex) == 0);
+    if (finishing->started) {
+        LEAT_MUST(pthread_join(finishing->thread, NULL) == 0);
+    }
+    LEAT_MUST(pthread_cond_destroy(&finishing->changed) == 0);
+    LEAT_MUST(pthread_mutex_destroy(&finishing->mutex) == 0);
+}
+
+/* Is it done with what it was given? */
+static bool
+is_finished(struct finishing *finishing, bool wait)
+{
+    LEAT_MUST(pthread_mutex_lock(&finishing->mutex) == 0);
+    while (finishing->busy && wait) {
+        LEAT_MUST(pthread_cond_wait(&finishing->changed, &finishing->mutex) == 0);
+    }
+    const bool done = !finishing->busy;
+    LEAT_MUST(pthread_mutex_unlock(&finishing->mutex) == 0);
+    return done;
+}
+
+/* What came of the answers that it was given counts, once it is done with them. */
+static enum leat_status
+take_finished(struct run *run, bool wait)
+{
+    struct finishing *finishing = &run->finishing;
+
+    if (finishing->count == 0 || !is_finished(finishing, wait)) {
+        return LEAT_OK;
+    }
+    run->fresh += finishing->finished;
+    finishing->count = 0;
+    errno = 0; /* the text has its own */
+    return finishing->status == LEAT_OK ? LEAT_OK : LEAT_FAIL(finishing->status, "%s", finishing->error);
+}
+
+/* What is written is to become durable, where those before are. */
 static enum leat_status
 finish_answers(struct run *run)
 {
-    uint32_t finished;
+    struct finishing *finishing = &run->finishing;
 
-    const enum leat_status status =
-        leat_offline_finish(&run->job->folders, &run->target, run->answers, run->answer_count, &finished);
+    const enum leat_status status = take_finished(run, false);
+    if (finishing->count > 0 || run->answer_count == 0) {
+        return status;
+    }
+    memcpy(finishing->answers, run->answers, run->answer_count * sizeof(run->answers[0]));
+    finishing->count = run->answer_count;
     run->answer_count = 0;
-    run->fresh += finished;
+    run->group = 1 - run->group;
+    if (!finishing->started) {
+        finish_group(finishing);
+        return status;
+    }
+    LEAT_MUST(pthread_mutex_lock(&finishing->mutex) == 0);
+    finishing->busy = true;
+    LEAT_MUST(pthread_cond_broadcast(&finishing->changed) == 0);
+    LEAT_MUST(pthread_mutex_unlock(&finishing->mutex) == 0);
     return status;
+}
+
+/* The same, and waits for those before. */
+static enum leat_status
+finish_behind(struct run *run)
+{
+    const enum leat_status status = take_finished(run, true);
+    const enum leat_status finished = finish_answers(run);
+    return status == LEAT_OK ? finished : status;
 }
 
 static enum leat_status
 put_answer(struct run *run, const struct slot *slot, const struct leat_completion *done)
 {
-    const bool full = run->answer_count == LEAT_OFFLINE_ANSWERS_MAX ||
-                      (run->answer_count + 1) * run->target.output_count > LEAT_OFFLINE_FILES_MAX;
-    enum leat_status status = full ? finish_answers(run) : LEAT_OK;
+    const uint32_t most = LEAT_OFFLINE_ANSWERS_MAX / run->target.output_count; /* in a group */
+    enum leat_status status = run->answer_count == most ? finish_behind(run) : LEAT_OK;
 
     if (status == LEAT_OK) {
-        status = leat_offline_write(&run->job->folders, run->answer_count, run->items.names[slot->item], &run->target, slot->items,
+        status = leat_offline_write(&run->job->folders, run->group * most + run->answer_count, run->items.names[slot->item], &run->target, slot->items,
                                     done, &slot->tensors[run->target.input_count], &run->answers[run->answer_count]);
         run->answer_count += status == LEAT_OK;
     }
@@ -867,13 +996,14 @@ run_items(struct run *run)
 {
     enum leat_status status = LEAT_OK;
 
+    start_finishing(run);
     while (status == LEAT_OK && goes_on(run) && (run->in_flight > 0 || run->again_count > 0 || run->next < run->items.count)) {
         if (!may_start(run->offline, run->job)) {
             take_back(run);
         } else if (leat_monotonic_ns() >= run->pause_ns) {
             status = ask_more(run);
         }
-        const enum leat_status finished = finish_answers(run); /* workers have something to do meanwhile */
+        const enum leat_status finished = finish_answers(run);
         status = status == LEAT_OK ? finished : status;
         publish(run);
         const uint64_t until_ns = run->offline->sampled_ns + LEAT_OFFLINE_SAMPLE_NS;
@@ -896,9 +1026,13 @@ run_items(struct run *run)
             break;
         }
     }
-    const enum leat_status finished = finish_answers(run);
+    while (run->answer_count + run->finishing.count > 0) {
+        const enum leat_status finished = finish_behind(run);
+        status = status == LEAT_OK ? finished : status;
+    }
     publish(run);
-    return status == LEAT_OK ? finished : status;
+    stop_finishing(run);
+    return status;
 }
 
 /* OK: it is done, or was stopped or cancelled. */

@@ -101,12 +101,16 @@ unfinished(const struct leat_offline_folders *folders, const char *what)
 static enum leat_status
 create(const struct leat_offline_folders *folders, const char *name, FILE **ret_file)
 {
-    const int folder = folders->output.fd;
+    const int folder = folders->output.fd, flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
 
     leat_registry_step();
-    (void)unlinkat(folder, name, 0);
-    leat_registry_step();
-    const int fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    int fd = openat(folder, name, flags, 0644);
+    if (fd < 0 && errno == EEXIST) {
+        leat_registry_step();
+        (void)unlinkat(folder, name, 0);
+        leat_registry_step();
+        fd = openat(folder, name, flags, 0644);
+    }
     leat_registry_step();
     FILE *file = fd >= 0 ? fdopen(fd, "wb") : NULL;
     if (file == NULL) {
@@ -651,7 +655,7 @@ enum leat_status
 leat_offline_write(const struct leat_offline_folders *folders, uint32_t place, const char *name, const struct leat_target *target,
                    uint32_t items, const struct leat_completion *done, void *const *outputs, struct leat_offline_answer *ret_answer)
 {
-    struct leat_offline_answer answer = {.name = name, .output_count = target->output_count};
+    struct leat_offline_answer answer = {.name = name, .place = place, .output_count = target->output_count};
     enum leat_status status = LEAT_OK;
 
     for (uint32_t o = 0; o < target->output_count && status == LEAT_OK; o++) {
@@ -663,9 +667,6 @@ leat_offline_write(const struct leat_offline_folders *folders, uint32_t place, c
         }
         if (status == LEAT_OK && fflush(answer.files[o]) != 0) {
             status = LEAT_FAIL(LEAT_ERR_SYS, "cannot write to the output folder");
-        }
-        if (status == LEAT_OK) { /* under way with others */
-            (void)sync_file_range(fileno(answer.files[o]), 0, 0, SYNC_FILE_RANGE_WRITE);
         }
     }
     if (status != LEAT_OK) {
@@ -681,7 +682,8 @@ static enum leat_status
 name_answer(const struct leat_offline_folders *folders, uint32_t place, const struct leat_target *target, const char *name)
 {
     const int folder = folders->output.fd;
-    const bool there = is_answered(folders, target, name); /* by another job, meanwhile: its outputs stay together */
+    /* By another job, meanwhile: its outputs stay together. A single one the rename asks itself. */
+    const bool there = target->output_count > 1 && is_answered(folders, target, name);
 
     for (uint32_t o = target->output_count; o-- > 0;) {
         const struct name made = unfinished_answer(folders, target, place, o), final = answer_name(name, target, o);
@@ -733,6 +735,11 @@ sync_together(struct leat_offline_answer *answers, uint32_t count)
     pthread_t threads[SYNCS_MAX - 1];
     uint32_t started = 0;
 
+    for (uint32_t a = 0; a < count; a++) { /* all of them are on their way before the first waits for its own */
+        for (uint32_t o = 0; o < answers[a].output_count; o++) {
+            (void)sync_file_range(fileno(answers[a].files[o]), 0, 0, SYNC_FILE_RANGE_WRITE);
+        }
+    }
     while (started < SYNCS_MAX - 1 && started + 1 < count &&
            pthread_create(&threads[started], NULL, sync_answers, &syncing) == 0) {
         started++;
@@ -751,14 +758,14 @@ leat_offline_finish(const struct leat_offline_folders *folders, const struct lea
 
     *ret_finished = 0;
     sync_together(answers, count);
-    for (uint32_t place = 0; place < count; place++) {
-        errno = answers[place].error;
+    for (uint32_t a = 0; a < count; a++) {
+        errno = answers[a].error;
         enum leat_status settled =
             errno == 0 ? LEAT_OK : LEAT_FAIL(LEAT_ERR_SYS, "cannot write to the output folder");
         if (settled == LEAT_OK) {
-            settled = name_answer(folders, place, target, answers[place].name);
+            settled = name_answer(folders, answers[a].place, target, answers[a].name);
         }
-        close_files(&answers[place]);
+        close_files(&answers[a]);
         *ret_finished += settled == LEAT_OK;
         status = status == LEAT_OK ? settled : status;
     }

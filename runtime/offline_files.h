@@ -20,7 +20,8 @@
  *          has it. Names of what is not finished, and of the report, have the job's number: a new one takes no folder where such a
  *          name is taken, so whatever is there later by its number is its own, to be replaced or removed, and nothing else is.
  * Steps    Before and after each change of the disk leat_registry_step() is called.
- * Threads  One thread at a time for each output folder, whatever the job.
+ * Threads  One thread at a time for each output folder, whatever the job; but answers may be finished by another than the one
+ *          that writes the next, in other places.
  */
 #ifndef LEAT_RUNTIME_OFFLINE_FILES_H
 #define LEAT_RUNTIME_OFFLINE_FILES_H
@@ -81,13 +82,14 @@ void leat_offline_free_items(struct leat_offline_items *items); /* accepts zeroe
 LEAT_MUST_CHECK enum leat_status leat_offline_read(const struct leat_offline_folders *folders, const char *name,
                                                    const struct leat_target *target, void *const *inputs, uint32_t *ret_items);
 
-#define LEAT_OFFLINE_FILES_MAX 192u                     /* of answers that are written and not finished */
-#define LEAT_OFFLINE_ANSWERS_MAX LEAT_OFFLINE_FILES_MAX /* of one output */
-_Static_assert(LEAT_OFFLINE_FILES_MAX >= LEAT_TENSORS_MAX, "any answer can be written");
+#define LEAT_OFFLINE_FILES_MAX 384u                           /* of answers that are written and not finished */
+#define LEAT_OFFLINE_ANSWERS_MAX (LEAT_OFFLINE_FILES_MAX / 2) /* in a group, of one output: one is written, and one finished */
+_Static_assert(LEAT_OFFLINE_ANSWERS_MAX >= LEAT_TENSORS_MAX, "any answer can be written");
 
 /* Written, and neither durable nor under its name. */
 struct leat_offline_answer {
     const char *name; /* the item's; the caller's */
+    uint32_t place;
     uint32_t output_count;
     int error; /* of syncing it; 0: none */
     FILE *files[LEAT_TENSORS_MAX];
@@ -96,14 +98,14 @@ struct leat_offline_answer {
 /* Before the first is written, and once none is: removes what is not finished, of a run that died too. */
 void leat_offline_clear(const struct leat_offline_folders *folders);
 /*
- * What was answered; outputs[i] is the i-th output, whose contents are moved where the completion says that it has less than it can. The places of those that are not finished are 0, 1, ..., of no more files
- * together than LEAT_OFFLINE_FILES_MAX. An error is the folder's: the item has no answer.
+ * What was answered; outputs[i] is the i-th output, whose contents are moved where the completion says that it has less than it can. Those that are not finished
+ * have places of their own, each below LEAT_OFFLINE_FILES_MAX over the number of outputs. An error is the folder's: the item has no answer.
  */
 LEAT_MUST_CHECK enum leat_status leat_offline_write(const struct leat_offline_folders *folders, uint32_t place, const char *name,
                                                     const struct leat_target *target, uint32_t items,
                                                     const struct leat_completion *done, void *const *outputs,
                                                     struct leat_offline_answer *ret_answer);
-/* Those at places 0 to count - 1: durable, and under their names. An answer that is there stays. The first error; others go on. */
+/* They are durable, and under their names. An answer that is there stays. The first error; others go on. */
 LEAT_MUST_CHECK enum leat_status leat_offline_finish(const struct leat_offline_folders *folders, const struct leat_target *target,
                                                      struct leat_offline_answer *answers, uint32_t count, uint32_t *ret_finished);
 

@@ -17,6 +17,7 @@
  *          does. What kills daemons is a test by itself, with the argument `kills`; so is what takes two nodes, `apart`.
  */
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 
@@ -922,6 +923,39 @@ test_many_under_way(void)
     expect_answers("many-out", COUNT, 0);
 }
 
+/* However long a disk takes for some answers, others are written, and workers have something to do, until there is no room for more. */
+static void
+test_written_meanwhile(void)
+{
+    enum { COUNT = 300, MANY = 150 };
+    const char *usual = leatd.program;
+    char text[64], fifo[320];
+
+    (void)snprintf(fifo, sizeof(fifo), "%s", path_of("fifo"));
+    EXPECT(mkfifo(fifo, 0600) == 0 && setenv("LEAT_TEST_HOLD", fifo, 1) == 0);
+    leatd.program = LEATD_KILLED;
+    leatd_start(&leatd, one_worker);
+    struct leat_session *session = leatd_open_session(&leatd, 2, 4096);
+    put_items("meanwhile", 0, COUNT);
+    const uint64_t before = counter_of(session, "copy", "ok");
+    EXPECT(submit("copy", "meanwhile", "meanwhile-out") == 0);
+    const uint64_t id = printed_id();
+    (void)snprintf(text, sizeof(text), "{\"op\":\"offline-show\",\"id\":%llu}", (unsigned long long)id);
+    while (counter_of(session, "copy", "ok") - before < MANY) {
+        leat_test_look_later();
+    }
+    json_t *job = leatd_request(session, text);
+    EXPECT(leatd_number(job, "answered") == 0);
+    json_decref(job);
+    const int fd = open(fifo, O_WRONLY);
+    EXPECT(fd >= 0 && run("show", id, "--wait", NULL) == 0);
+    expect_answers("meanwhile-out", COUNT, 0);
+    EXPECT(close(fd) == 0 && unsetenv("LEAT_TEST_HOLD") == 0);
+    leat_close(session);
+    leatd_end(&leatd, SIGTERM);
+    leatd.program = usual;
+}
+
 /* A pipeline of three inputs: x goes through a slow model, and the boxes that are sure are found, as many as there are. */
 static void
 add_gathered(void)
@@ -1199,6 +1233,7 @@ test_jobs(void)
     test_items_of_several_files();
     test_list_from();
     leatd_end(&leatd, SIGTERM);
+    test_written_meanwhile();
     test_latency();
 }
 
