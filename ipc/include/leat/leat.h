@@ -168,7 +168,7 @@ struct leat_completion {
  * Connects to the daemon. options may be NULL. LEAT_ERR_SYS: no daemon at the path (the text says how to
  * start one), or a system call failed; LEAT_ERR_ACCESS: the socket or the daemon does not let this user in;
  * LEAT_ERR_VERSION; LEAT_ERR_LIMIT: too many sessions, slots or too large an arena, or the daemon is shutting down;
- * LEAT_ERR_PROTO: not a leat daemon; LEAT_ERR_INVALID: options out of range, or a path that is not of 1 to 107 bytes;
+ * LEAT_ERR_PROTO: not a leat daemon; LEAT_ERR_INVALID: options out of range, or a path of more than 107 bytes;
  * LEAT_ERR_NOMEM; LEAT_TIMEOUT: no answer within 10 s; LEAT_ERR_DISCONNECTED: the daemon went meanwhile. Any thread.
  */
 LEAT_PUBLIC LEAT_MUST_CHECK enum leat_status leat_open(const struct leat_options *options,
