@@ -149,7 +149,7 @@ is_wanted(const struct layer *l, int64_t row, int64_t o, double got)
     const double wanted = c->result == dnnl_f32 ? bounded : nearbyint(bounded);
     const bool rounds_swish = c->smooth == LEAT_ACTIVATION_SWISH && c->result != dnnl_f32; /* which is not so exact there */
     const double size = rounds_swish ? smooth(c, result) - (double)c->smooth_zero : result * (double)c->smooth_scale;
-    const double rest = c->smooth != LEAT_ACTIVATION_NONE ? 1e-4 + (rounds_swish ? 5e-4 : 1e-6) * fabs(size) : 0;
+    const double rest = c->smooth != LEAT_ACTIVATION_NONE ? 1e-4 + (rounds_swish ? 1e-4 : 1e-6) * fabs(size) : 0;
     return fabs(got - wanted) <= rest || (rest > 0 && c->result != dnnl_f32 && fabs(got - bounded) <= 0.5 + rest);
 }
 

@@ -421,6 +421,7 @@ test_names(void)
             }
         }
         leat_graph_destroy(graph);
+        builder_fini(&b);
         builder_fini(&body);
     }
 }

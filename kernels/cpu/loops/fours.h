@@ -12,7 +12,7 @@
  *            groups, padded with `rest`. A product of matrices is a 1x1 convolution of an image that is one pixel wide.
  * Weights    s8, the layout of cpu_fours_weights_md().
  * Numerics   Sums of 32 bits, which the caller knows not to overflow. A result is a sum, from its start on, times sums[channel],
- *            plus bias[channel], plus the addend times addend_scale; or `smooth` of that (activation.h, held.h; Swish to 5e-4 of it where
+ *            plus bias[channel], plus the addend times addend_scale; or `smooth` of that (activation.h, held.h; Swish to 1e-4 of it where
  *            it is rounded), times smooth_scale, plus smooth_zero; within the bounds, and rounded to even, plus `zero`, where it is no float.
  * Trust      Sizes and pointers are the caller's; any numbers may be in the tensors.
  * Threads    As kernels/cpu/direct.h. The result does not depend on the number of members.
