@@ -29,10 +29,9 @@ if(LEAT_ALL_ROUNDS)
   target_compile_definitions(leat_flags INTERFACE LEAT_ALL_ROUNDS)
 endif()
 if(LEAT_SANITIZE MATCHES "thread")
-  # GCC 12 inlines fixed-size memcpy behind TSan's back, and with it a racy ring passes. Kernels have no rings, and a memcpy of four
-  # bytes in their innermost loops.
+  # GCC 12 inlines fixed-size memcpy behind TSan's back, and with it a racy ring passes.
   # TSan does not model fences either: ipc/doorbell.h uses seq_cst accesses instead of them.
-  target_compile_options(leat_flags INTERFACE $<$<NOT:$<STREQUAL:$<TARGET_PROPERTY:NAME>,leat_kernels>>:-fno-builtin-memcpy> -Wno-tsan)
+  target_compile_options(leat_flags INTERFACE -fno-builtin-memcpy -Wno-tsan)
 endif()
 
 function(_leat_link target)
@@ -46,6 +45,14 @@ endfunction()
 function(leat_one_thread)
   if(LEAT_SANITIZE MATCHES "thread")
     set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS "-fno-sanitize=thread")
+  endif()
+endfunction()
+
+# leat_inner_copies(<target> <c>...)   of this folder: they read four bytes at a time by memcpy() in their innermost loops, where a call
+# of ThreadSanitizer's for each would be most of the time of tests.
+function(leat_inner_copies target)
+  if(LEAT_SANITIZE MATCHES "thread")
+    set_property(SOURCE ${ARGN} TARGET_DIRECTORY ${target} APPEND PROPERTY COMPILE_DEFINITIONS memcpy=__builtin_memcpy)
   endif()
 endfunction()
 
@@ -69,7 +76,8 @@ add_custom_target(leat_threaded_tests)
 
 # leat_test(<name> SOURCES <c>... [DEPENDS <layer>...] [ARGS <arg>...] [LABEL <label>])
 # Exit code 77 means skipped, with the reason printed. Several labels are one argument: "unit;threads". What commands say and
-# do, whose threads other tests hand work to and fro, is labelled commands.
+# do is labelled commands where other tests have threads hand over the same: test_policies (test_kept_policies, test_learned_shares),
+# test_bench (test_queries), test_floors (test_app, test_classes), check_simulate* (test_simulate_plan, test_switching).
 function(leat_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "SOURCES;DEPENDS;ARGS")
   add_executable(${name} ${arg_SOURCES})

@@ -12,6 +12,7 @@
 #include "kernels/graph.h"
 #include "kernels/mapping.h"
 #include "runtime/admin_private.h"
+#include "runtime/json_text.h"
 
 #define MODEL_BYTES_MAX ((uint64_t)2 << 30)
 #define FILE_NAME_MAX   255u
@@ -49,7 +50,7 @@ leat_admin_describe_choices(const struct leat_variant *variant, json_t *object)
         (void)json_object_set_new(object, "one_by_one", json_true());
     }
     if (variant->misdeclared != NULL) {
-        (void)json_object_set_new(object, "misdeclared", json_string(variant->misdeclared)); /* none of what is not UTF-8 */
+        (void)json_object_set_new(object, "misdeclared", leat_json_text(variant->misdeclared));
     }
     if (variant->dims_json != NULL) {
         (void)json_object_set_new(object, "dims", json_loads(variant->dims_json, 0, NULL));

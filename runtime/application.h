@@ -168,7 +168,7 @@ struct leat_application {
     bool removing;
     struct leat_application *successor; /* that waits for what runs to end; NULL: none */
     bool busy;      /* in the dispatcher's list of those to decide for */
-    bool sweep_due; /* a query that waits was cancelled, or its session closed */
+    bool sweep_due; /* a query that waits was cancelled, its session closed, or what it is a part of is late */
     struct leat_load load; /* of online queries, with those that are refused for want of room or of time */
     uint64_t turned_away_items; /* of these, ever */
     uint64_t late_queries; /* of them, that an idle worker could have had done in time, and that were refused, or waited for too long; ever */

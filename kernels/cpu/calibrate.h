@@ -44,7 +44,7 @@ LEAT_MUST_CHECK enum leat_status leat_calibration_run(struct leat_calibration *c
 bool leat_calibration_reads(const struct leat_calibration *calibration, uint32_t input);
 
 /*
- * Whatever convolutions and products multiply was finite in all batches. Other values need not be: a mask that attention adds is -inf
+ * What convolutions and products have as their first side was finite in all batches. Other values need not be: a mask that attention adds is -inf
  * where it hides something.
  */
 bool leat_calibration_is_finite(const struct leat_calibration *calibration);

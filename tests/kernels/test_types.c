@@ -12,7 +12,7 @@
 #include "tests/kernels/one_batch.h"
 #include "tests/leat_test.h"
 
-enum { ROUNDS = LEAT_TEST_ROUNDS(60), ELEMENTS_MAX = 4096 };
+enum { ROUNDS = LEAT_TEST_ROUNDS(60) + 14, /* each row once at least */ ELEMENTS_MAX = 4096 };
 
 static uint64_t random_state;
 

@@ -564,15 +564,15 @@ main(void)
         expect_answers(&client, 0);
     }
     EXPECT(pthread_create(&thread, NULL, load, &client) == 0);
-    const uint32_t before = (uint32_t)resizes, wanted = leatd_cpus() < CORES_MAX ? RESIZES / 4 : RESIZES; /* few cores, few sizes */
-    for (uint32_t i = 0; (uint32_t)resizes - before < wanted; i++) {
+    const uint32_t before = (uint32_t)resizes;
+    for (uint32_t i = 0; (uint32_t)resizes - before < RESIZES; i++) {
         const uint32_t worker = (uint32_t)(leat_test_random(&random) % WORKERS);
         const uint32_t any = 1u << leat_test_random(&random) % 3, other = any == 2 ? 0 : any;
         resizes += resize(control, worker, leat_test_random(&random) % 8 == 0 ? other : held[worker] == 1 ? 2 : 1);
         if (leat_test_random(&random) % 8 == 0) {
             dedicate(control, (uint32_t)(leat_test_random(&random) % WORKERS), leat_test_random(&random) % 2 == 0);
         }
-        if (i % (wanted / CHECKS) == 0) {
+        if (i % (RESIZES / CHECKS) == 0) {
             check_cores(control, resizes);
         }
     }

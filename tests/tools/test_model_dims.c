@@ -110,19 +110,25 @@ save(struct builder *b, const char *name)
 
 #define MISDECLARED "output 'y' of node 'y' is [?,4], and not [?,7] as the file says"
 
-/* It is served, and what is wrong with it is said wherever it is shown. */
-static void
-test_misdeclared(void)
+static char *
+write_misdeclared(const char *output)
 {
     struct builder b;
 
     builder_init(&b, 14);
     (void)builder_input(&b, "x", 1, DIMS(-1, 4));
-    (void)builder_node(&b, "Relu", "x", "y");
-    builder_output(&b, "y");
+    (void)builder_node(&b, "Relu", "x", output);
+    builder_output(&b, output);
     b.outputs[0]->type = builder_input(&b, "other", 1, DIMS(-1, 7))->type;
     b.graph.n_input--;
-    char *path = save(&b, "lies.onnx");
+    return save(&b, "lies.onnx");
+}
+
+/* It is served, and what is wrong with it is said wherever it is shown. */
+static void
+test_misdeclared(void)
+{
+    char *path = write_misdeclared("y");
     LEAT(0, "\n" MISDECLARED "\n", "model", "inspect", path, "--runs", "1");
     LEAT(0, "\"misdeclared\":\"" MISDECLARED "\"", "model", "inspect", path, "--runs", "1", "--json");
     LEAT(0, "\n    " MISDECLARED "\n", "model", "add", "lies", path);
@@ -130,6 +136,23 @@ test_misdeclared(void)
     LEAT(0, "\n    " MISDECLARED "\n", "model", "show", "lies");
     LEAT(0, "\"misdeclared\":\"" MISDECLARED "\"", "model", "show", "lies", "--json");
     LEAT(0, "\"ok\"", "run", "lies", "--items", "2", "--json");
+    LEAT(0, "removed", "model", "remove", "lies");
+    free(path);
+}
+
+/* A name is cut to 64 bytes, which of characters of three bytes leaves a third of one. */
+static void
+test_misdeclared_long(void)
+{
+    char name[3 * 30 + 1] = "";
+
+    for (int i = 0; i < 30; i++) {
+        (void)strcat(name, "\xe8\xaa\x9e");
+    }
+    char *path = write_misdeclared(name);
+    LEAT(0, "\"misdeclared\":\"output '", "model", "inspect", path, "--runs", "1", "--json");
+    LEAT(0, "?' of node '", "model", "add", "lies", path);
+    LEAT(0, "\"misdeclared\":\"output '", "model", "show", "lies", "--json");
     LEAT(0, "removed", "model", "remove", "lies");
     free(path);
 }
@@ -187,6 +210,7 @@ main(void)
     test_add(gru, bert, words);
     test_requests();
     test_misdeclared();
+    test_misdeclared_long();
     expect_served();
     char *lstm = write_sequence_first();
     add_sequence_first(lstm);

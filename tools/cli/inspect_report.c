@@ -3,6 +3,7 @@
 
 #include "base/align.h"
 #include "kernels/op.h"
+#include "runtime/json_text.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/inspect.h"
 
@@ -240,7 +241,7 @@ inspect_print_json(const struct inspected *inspected)
                          graph_json(&inspected->before),
                          "after", graph_json(&inspected->after), "numbers", numbers_json(&inspected->numbers));
     if (inspected->before.source->misdeclared != NULL) {
-        (void)json_object_set_new(shown, "misdeclared", json_string(inspected->before.source->misdeclared));
+        (void)json_object_set_new(shown, "misdeclared", leat_json_text(inspected->before.source->misdeclared));
     }
     print_json(shown);
 }
