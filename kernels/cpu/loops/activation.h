@@ -2,7 +2,7 @@
 /*
  * kernels/cpu/loops/activation.h - smooth activations of many elements, where oneDNN's take several times as long.
  *
- * Source     erf: Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26; exp: kernels/cpu/exponential.h.
+ * Source     erf: Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26; exp: kernels/cpu/loops/exponential.h.
  * Numerics   Errors are below 4e-7 max(1, |x|). Of an infinity the result is the limit, or NaN; of NaN it is NaN.
  */
 #ifndef LEAT_KERNELS_CPU_LOOPS_ACTIVATION_H
@@ -16,7 +16,7 @@
 /* Whether there is one here for the activation, and this CPU has the instructions. */
 bool cpu_activation_runs_here(enum leat_activation activation);
 
-/* HardSwish and LeakyRelu, a few instructions each: kernels/cpu/held.h. */
+/* HardSwish and LeakyRelu, a few instructions each: kernels/cpu/loops/held.h. */
 static inline bool
 cpu_bends(enum leat_activation activation)
 {

@@ -7,7 +7,7 @@
  * Shapes     As kernels/cpu/loops/fours.h, with as many outputs as inputs, a multiple of CPU_DEPTHWISE_WHOLE_CHANNELS, and without addend.
  * Weights    s16, of 14 bits, in an order of their own: for sixteen channels at a time pairs of pixels of the window.
  * Numerics   As kernels/cpu/loops/fours.h; sums begin with 0.
- * Trust, Threads  As kernels/cpu/fours.h.
+ * Trust, Threads  As kernels/cpu/loops/fours.h.
  */
 #ifndef LEAT_KERNELS_CPU_LOOPS_DEPTHWISE_WHOLE_H
 #define LEAT_KERNELS_CPU_LOOPS_DEPTHWISE_WHOLE_H

@@ -6,7 +6,7 @@
  *            the largest that they have, and does not stay in the second-level cache. Here it is a few rows of a panel.
  * Shapes     source f32[items][height][width][inputs], result f32[items][out_height][out_width][channels]; weights as
  *            cpu_direct_pack() and cpu_depthwise_pack() write them; biases f32[channels] or NULL.
- * Threads    As kernels/cpu/direct.h. The result does not depend on the number of members.
+ * Threads    As kernels/cpu/loops/direct.h. The result does not depend on the number of members.
  */
 #ifndef LEAT_KERNELS_CPU_LOOPS_EXPAND_H
 #define LEAT_KERNELS_CPU_LOOPS_EXPAND_H

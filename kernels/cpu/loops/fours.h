@@ -15,7 +15,7 @@
  *            plus bias[channel], plus the addend times addend_scale; or `smooth` of that (activation.h, held.h; Swish to 1e-4 of it where
  *            it is rounded), times smooth_scale, plus smooth_zero; within the bounds, and rounded to even, plus `zero`, where it is no float.
  * Trust      Sizes and pointers are the caller's; any numbers may be in the tensors.
- * Threads    As kernels/cpu/direct.h. The result does not depend on the number of members.
+ * Threads    As kernels/cpu/loops/direct.h. The result does not depend on the number of members.
  */
 #ifndef LEAT_KERNELS_CPU_LOOPS_FOURS_H
 #define LEAT_KERNELS_CPU_LOOPS_FOURS_H

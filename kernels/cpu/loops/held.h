@@ -24,7 +24,7 @@ cpu_bent(enum leat_activation activation, float slope, cpu_floats y)
 #endif
 }
 
-/* As the reference backend has them, of NaN too; the smooth ones are kernels/cpu/activation.h. */
+/* As the reference backend has them, of NaN too; the smooth ones are kernels/cpu/loops/activation.h. */
 CPU_INLINE cpu_floats
 cpu_held(const struct leat_node *node, cpu_floats y)
 {

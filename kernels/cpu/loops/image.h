@@ -5,7 +5,7 @@
  * Shapes     As kernels/cpu/loops/direct.h, but each item f32[inputs][height][width] by itself, at `items[i]`; inputs are
  *            CPU_IMAGE_INPUTS_MAX and rows of a window CPU_IMAGE_WINDOW_MAX at most; nothing is added.
  * Trust      Items may change meanwhile: each member copies what it reads, row by row, and sums are of the copy.
- * Threads    As kernels/cpu/direct.h. The result does not depend on the number of members.
+ * Threads    As kernels/cpu/loops/direct.h. The result does not depend on the number of members.
  */
 #ifndef LEAT_KERNELS_CPU_LOOPS_IMAGE_H
 #define LEAT_KERNELS_CPU_LOOPS_IMAGE_H

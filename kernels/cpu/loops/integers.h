@@ -14,7 +14,7 @@
  * Numerics   Sums wrap as those of the reference functions. Floats are what Cast, Mul and Add make, each rounded: a sum times
  *            (a_scale times its column's scale), plus the column's bias, plus the addend.
  * Trust      Sizes and pointers are the caller's; any numbers may be in the tensors.
- * Threads    As kernels/cpu/direct.h. The result does not depend on the number of members.
+ * Threads    As kernels/cpu/loops/direct.h. The result does not depend on the number of members.
  */
 #ifndef LEAT_KERNELS_CPU_LOOPS_INTEGERS_H
 #define LEAT_KERNELS_CPU_LOOPS_INTEGERS_H

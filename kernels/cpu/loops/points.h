@@ -12,7 +12,7 @@
  *            swish_zero; rounded to even and capped. Before, it is less than 2^31, which CPU_POINTS_SUM and CPU_POINTS_BIAS
  *            see to. x / (1 + e^-x) is within 4e-7 |x|.
  * Trust      Sizes and pointers are the caller's; any numbers may be in the tensors.
- * Threads    As kernels/cpu/direct.h. The result does not depend on the number of members.
+ * Threads    As kernels/cpu/loops/direct.h. The result does not depend on the number of members.
  */
 #ifndef LEAT_KERNELS_CPU_LOOPS_POINTS_H
 #define LEAT_KERNELS_CPU_LOOPS_POINTS_H

@@ -13,7 +13,7 @@
  * Numerics   Sums of 32 bits, which the caller knows not to overflow. A result is a sum times units[output] plus bias[output],
  *            rounded, halves to the even number, plus the result's zero point, and saturates.
  * Trust      Sizes and pointers are the caller's; any numbers may be in the tensors.
- * Threads    As kernels/cpu/direct.h. Members divide tiles of six windows, or six of Winograd's tiles, and a panel: none is idle where
+ * Threads    As kernels/cpu/loops/direct.h. Members divide tiles of six windows, or six of Winograd's tiles, and a panel: none is idle where
  *            there are as many. The result does not depend on their number.
  */
 #ifndef LEAT_KERNELS_CPU_LOOPS_QCONV_H

@@ -7,8 +7,8 @@
  * Shapes     As kernels/cpu/loops/image.h, windows CPU_WHOLE_ACROSS_MAX pixels wide at most; the result in floats, u8 or s8.
  * Numerics   A pixel is rounded to CPU_WHOLE_PIXEL steps of its range, and capped eight times as far out. A channel's
  *            weights are rounded such that no sum leaves 32 bits, whatever the pixels: they add up to CPU_WHOLE_SUM at most.
- * Trust      As kernels/cpu/image.h.
- * Threads    As kernels/cpu/direct.h. The result does not depend on the number of members.
+ * Trust      As kernels/cpu/loops/image.h.
+ * Threads    As kernels/cpu/loops/direct.h. The result does not depend on the number of members.
  */
 #ifndef LEAT_KERNELS_CPU_LOOPS_WHOLE_IMAGE_H
 #define LEAT_KERNELS_CPU_LOOPS_WHOLE_IMAGE_H
